@@ -1,0 +1,293 @@
+"""The campaign file: model, server, workloads, rule and levers, read once and checked whole.
+
+Without one strict reader, a misspelt key silently keeps its default and a night of server time measures the
+wrong thing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from lab import yamlfile
+from lab.errors import InputError
+from lab.files import digest, suggest
+
+CONTROL = "control"
+BASELINE = "baseline"
+PROJECT = Path(__file__).resolve().parent.parent
+
+# Metrics of a trial that a rule or a guard may name, and the direction that is better.
+HIGHER_IS_BETTER = {
+    "output_tok_s": True,
+    "tok_s_per_user": True,
+    "ttft_p50_ms": False,
+    "tpot_p50_ms": False,
+    "e2e_p50_ms": False,
+}
+Scalar = bool | int | float | str | list[Any]
+
+
+def _numbers_as_text(env: Any) -> Any:
+    """`OMP_NUM_THREADS: 2` needs no quotes; a truth value does, since programs spell it differently."""
+    if not isinstance(env, dict):
+        return env
+    return {key: str(value) if type(value) in (int, float) else value for key, value in env.items()}
+
+
+numbers_as_text = BeforeValidator(_numbers_as_text)
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys and silent conversions."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+class ModelRef(Strict):
+    """The model: its name for people, and the checkpoint that the control serves."""
+
+    name: str
+    checkpoint: str
+
+
+class ServerSpec(Strict):
+    """The control's server: engine, where it runs, which build, flags and environment."""
+
+    engine: str
+    host: Literal["local"] = "local"
+    runtime: dict[str, str] = {}
+    flags: dict[str, Scalar] = {}
+    env: Annotated[dict[str, str], numbers_as_text] = {}
+
+
+class Workload(Strict):
+    """What clients ask: the kind of prompts, a cap on output tokens, and the levels of concurrency."""
+
+    kind: Literal["chat"]
+    output_tokens: int = Field(gt=1)
+    concurrency: list[int] = Field(min_length=1)
+
+    @field_validator("concurrency")
+    @classmethod
+    def _levels(cls, levels: list[int]) -> list[int]:
+        if any(level < 1 for level in levels) or len(set(levels)) != len(levels):
+            raise ValueError("levels must be distinct whole numbers of at least 1")
+        return levels
+
+
+class Window(Strict):
+    """The measured window of a trial, in seconds."""
+
+    warmup_seconds: float = Field(20, ge=0)
+    seconds: float = Field(60, gt=0)
+    min_steady_seconds: float = Field(60, gt=0)
+
+
+class Passes(Strict):
+    """How many passes a lever gets; `min: 1` is a screening only."""
+
+    min: int = Field(2, ge=1)
+    max: int = Field(8, ge=1)
+
+    @model_validator(mode="after")
+    def _order(self) -> Passes:
+        if self.max < self.min:
+            raise ValueError(f"max ({self.max}) is below min ({self.min})")
+        return self
+
+
+class Guard(Strict):
+    """A limit on a second metric that the lever must keep, in percent of the control."""
+
+    max_increase_pct: float | None = Field(None, ge=0)
+    max_decrease_pct: float | None = Field(None, ge=0)
+
+    @model_validator(mode="after")
+    def _one(self) -> Guard:
+        if (self.max_increase_pct is None) == (self.max_decrease_pct is None):
+            raise ValueError("give exactly one of max_increase_pct and max_decrease_pct")
+        return self
+
+
+class Rule(Strict):
+    """What decides, fixed before the first launch."""
+
+    metric: str = "output_tok_s"
+    workload: str
+    concurrency: int = Field(ge=1)
+    min_effect_pct: float = Field(3, ge=0)
+    alpha: float = Field(0.05, gt=0, lt=0.5)
+    passes: Passes = Passes()
+    guards: dict[str, Guard] = {}
+    target: float | None = Field(None, gt=0)
+
+    @field_validator("metric")
+    @classmethod
+    def _metric(cls, metric: str) -> str:
+        if metric not in HIGHER_IS_BETTER:
+            raise ValueError(f"unknown metric '{metric}'{suggest(metric, HIGHER_IS_BETTER)}")
+        return metric
+
+    @field_validator("guards")
+    @classmethod
+    def _guards(cls, guards: dict[str, Guard]) -> dict[str, Guard]:
+        for name in guards:
+            if name not in HIGHER_IS_BETTER and name != "kv_tokens":
+                raise ValueError(f"unknown guard '{name}'{suggest(name, [*HIGHER_IS_BETTER, 'kv_tokens'])}")
+        return guards
+
+    def digest(self) -> str:
+        """Names the folder of judgements made under this rule."""
+        return digest(self.model_dump())
+
+
+class Accuracy(Strict):
+    """Limits of the accuracy gate."""
+
+    max_nll_rise_pct: float = Field(2, ge=0)
+    max_task_drop_pct: float = Field(5, ge=0)
+    allow_unknown: bool = False
+
+
+class Budget(Strict):
+    """The most hours that a plan may take."""
+
+    hours: float = Field(gt=0)
+
+
+class Limits(Strict):
+    """Deadlines in seconds: server start, silence of the server, drain after the window."""
+
+    start_seconds: float = Field(1800, gt=0)
+    stall_seconds: float = Field(120, gt=0)
+    drain_seconds: float = Field(60, ge=0)
+
+
+class _File(Strict):
+    name: str
+    model: ModelRef
+    hardware: Literal["auto"] = "auto"
+    server: ServerSpec
+    workloads: dict[str, Workload] = Field(min_length=1)
+    window: Window = Window()
+    rule: Rule
+    accuracy: Accuracy = Accuracy()
+    budget: Budget | None = None
+    limits: Limits = Limits()
+    levers: dict[str, dict[str, Any]] = {}
+
+
+class Arm(Strict):
+    """A complete server configuration."""
+
+    name: str
+    lever: str | None = None
+    treatment: str | None = None
+    engine: str
+    checkpoint: str
+    flags: dict[str, Scalar] = {}
+    env: dict[str, str] = {}
+    runtime: dict[str, str] = {}
+
+    @property
+    def digest(self) -> str:
+        """Names the configuration, whatever the arm is called."""
+        return digest(self.model_dump(exclude={"name", "lever", "treatment"}))
+
+    def changed(
+        self,
+        name: str,
+        lever: str,
+        treatment: str,
+        *,
+        checkpoint: str | None = None,
+        flags: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+        runtime: dict[str, str] | None = None,
+    ) -> Arm:
+        """This arm with something replaced; a value of None removes a flag or variable."""
+
+        def merged(old: dict[str, Any], new: dict[str, Any] | None) -> dict[str, Any]:
+            return {key: value for key, value in {**old, **(new or {})}.items() if value is not None}
+
+        return Arm(
+            name=name,
+            lever=lever,
+            treatment=treatment,
+            engine=self.engine,
+            checkpoint=checkpoint or self.checkpoint,
+            flags=merged(self.flags, flags),
+            env=merged(self.env, env),
+            runtime=merged(self.runtime, runtime),
+        )
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A checked campaign; attributes are those of the file, `document` knows the lines."""
+
+    document: yamlfile.Document
+    file: _File
+
+    @classmethod
+    def load(cls, path: Path | str) -> Campaign:
+        """Read and check a campaign file; raises InputError naming file, line and field."""
+        document = yamlfile.load(find(path))
+        file = document.validate(_File, document.data)
+        campaign = cls(document, file)
+        campaign._check()
+        return campaign
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths of the file start from."""
+        return self.document.path.resolve().parent
+
+    @property
+    def control(self) -> Arm:
+        """The arm that every treatment is compared with."""
+        server = self.file.server
+        return Arm(
+            name=CONTROL,
+            engine=server.engine,
+            checkpoint=self.file.model.checkpoint,
+            flags=server.flags,
+            env=server.env,
+            runtime=server.runtime,
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """The resolved file, defaults filled in, as plain JSON types."""
+        return self.file.model_dump()
+
+    def _check(self) -> None:
+        file, error = self.file, self.document.error
+        if not re.fullmatch(r"[a-z0-9-]+", file.name):
+            raise error(("name",), f"'{file.name}' may hold only small letters, digits and '-'")
+        rule = file.rule
+        if rule.workload not in file.workloads:
+            hint = suggest(rule.workload, file.workloads)
+            raise error(("rule", "workload"), f"there is no workload '{rule.workload}'{hint}")
+        levels = file.workloads[rule.workload].concurrency
+        if rule.concurrency not in levels:
+            raise error(("rule", "concurrency"), f"{rule.concurrency} is not measured by the workload {levels}")
+        for name in file.levers:
+            if not re.fullmatch(r"[a-z0-9_]+", name) or name in (CONTROL, BASELINE):
+                raise error(("levers", name), "a lever's name holds only small letters, digits and '_'")
+
+
+def find(path: Path | str) -> Path:
+    """A campaign path as given, or below the project when it is not below the working folder."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a campaign file such as experiments/local.yaml")
+    in_project = PROJECT / path
+    return in_project if not path.exists() and in_project.is_file() else path

@@ -1,0 +1,195 @@
+"""The commands.
+
+Without one door that turns errors into one line and an exit code, scripts and people get tracebacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.errors import InputError, LabError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code: 0 done, 1 the run failed, 2 bad input, 3 disk full, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("lab: interrupted; nothing measured is lost, continue with --resume", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lab", description="Measure which levers of an LLM serving stack really help.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="measure a campaign", allow_abbrev=False)
+    run.add_argument("file", metavar="FILE", help="a campaign file, such as experiments/local.yaml")
+    run.add_argument("--levers", metavar="A,B", help="only these levers of the file")
+    run.add_argument("--passes", type=_count, metavar="N", help="this many passes instead of rule.passes.max")
+    run.add_argument(
+        "--resume", nargs="?", const="", metavar="RUN-ID", help="continue the newest unfinished run, or this one"
+    )
+    run.add_argument("--fresh", action="store_true", help="never resume")
+    run.add_argument("--dry-run", action="store_true", help="print launches, minutes and disk, and stop")
+    run.add_argument("--over-budget", action="store_true", help="run although the plan exceeds budget.hours")
+    run.add_argument("--no-publish", action="store_true", help="do not publish to MLflow")
+    run.set_defaults(command=_run)
+
+    verdicts = commands.add_parser("verdicts", help="print the verdict table", allow_abbrev=False)
+    verdicts.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: the run finished or touched last")
+    verdicts.add_argument("--run", metavar="RUN-ID")
+    verdicts.add_argument("--format", default="table", choices=["table", "md", "html", "csv", "json"])
+    verdicts.add_argument("--rejudge", action="store_true", help="judge the records again instead of reading verdicts")
+    verdicts.add_argument("--fail-on", metavar="VERDICTS", help="exit 1 if a row has one of these, e.g. reject,invalid")
+    verdicts.set_defaults(command=_verdicts)
+
+    audit = commands.add_parser("audit", help="audit records again", allow_abbrev=False)
+    audit.add_argument("path", metavar="PATH", type=Path, help="a run folder")
+    audit.set_defaults(command=_audit)
+
+    publish = commands.add_parser("publish", help="rebuild MLflow from files", allow_abbrev=False)
+    publish.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: every campaign")
+    publish.add_argument("--run", metavar="RUN-ID")
+    publish.set_defaults(command=_publish)
+
+    ui = commands.add_parser("ui", help="serve MLflow on this machine", allow_abbrev=False)
+    ui.add_argument("--port", type=_count, default=5000)
+    ui.add_argument("--host", default="127.0.0.1", help="default: this machine only")
+    ui.set_defaults(command=_ui)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    return int(text)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from lab.runner import run_campaign, say
+
+    if options.fresh and options.resume is not None:
+        raise InputError("--fresh and --resume exclude each other; give one of them")
+    only = options.levers.split(",") if options.levers else None
+    if options.dry_run:
+        from lab.dry_run import describe
+
+        print(describe(options.file, only, options.passes))
+        return 0
+    run = run_campaign(
+        options.file,
+        only=only,
+        passes=options.passes,
+        resume=options.resume is not None,
+        resume_id=options.resume or None,
+        fresh=options.fresh,
+        over_budget=options.over_budget,
+        publish=not options.no_publish,
+    )
+    if run is None:
+        return 0
+    from lab import views
+    from lab.report.table import render
+
+    print(render(_rows(run.path), "table", heading=views.heading(run)))
+    say(f"records: {run.path}")
+    say("dashboards: python -m lab ui")
+    failures = run.notebook_failures()
+    for lever, reason in failures.items():
+        say(f"lab: the notebook of {lever} failed: {reason}; try again with --resume {run.run_id}")
+    return 1 if failures else 0
+
+
+def _verdicts(options: argparse.Namespace) -> int:
+    from lab import views
+    from lab.records import pick_run, results_folder
+    from lab.report.table import render
+
+    run = pick_run(results_folder(), options.campaign, options.run)
+    if options.rejudge or not (run.path / "judgements").exists():
+        from lab import judgement
+
+        judged = judgement.judge(run)
+        if options.rejudge:
+            judgement.write(run, judged)
+        rows = judged.rows
+    else:
+        rows = _rows(run.path)
+    print(render(rows, options.format, heading=views.heading(run)))
+    return 1 if {row["verdict"] for row in rows} & _verdict_names(options.fail_on) else 0
+
+
+def _verdict_names(text: str | None) -> set[str]:
+    from lab import verdict
+    from lab.files import suggest
+
+    known = {
+        *(verdict.ADOPT, verdict.REJECT, verdict.NO_EFFECT, verdict.INCONCLUSIVE),
+        *(verdict.INVALID, verdict.FAILED, verdict.NOT_APPLICABLE),
+    }
+    names = set(text.split(",")) if text else set()
+    for name in names - known:
+        raise InputError(f"--fail-on: '{name}' is no verdict{suggest(name, known)}")
+    return names
+
+
+def _rows(path: Path) -> list[dict]:
+    """The verdicts written under the run's own rule."""
+    from lab.files import read_json
+    from lab.records import Run
+
+    digest = Run(path).campaign["rule_digest"]
+    return read_json(path / "judgements" / digest / "verdicts.json")
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from lab.judgement import judge
+    from lab.records import Run
+
+    if not (options.path / "campaign.json").exists():
+        raise InputError(f"{options.path}: is no run folder (it has no campaign.json)")
+    run = Run(options.path.resolve())
+    for problem in run.damaged():
+        print(problem)
+    for entry in judge(run).audited:
+        state = "valid" if entry.valid else "invalid"
+        print(f"{entry.trial.id:<40} {state:<8} {'; '.join(f'{c.code}: {c.text}' for c in entry.codes)}")
+    return 0
+
+
+def _publish(options: argparse.Namespace) -> int:
+    from lab import tracking
+    from lab.records import pick_run, results_folder, runs
+
+    results = results_folder()
+    if options.run or options.campaign:
+        chosen = [pick_run(results, options.campaign, options.run)] if options.run else runs(results, options.campaign)
+    else:
+        chosen = runs(results)
+    if not chosen:
+        raise InputError(f"{results}: holds no run to publish; measure one with `lab run FILE`")
+    for run in chosen:
+        print(json.dumps({"run": run.run_id, **vars(tracking.publish(run.path))}, default=str))
+    return 0
+
+
+def _ui(options: argparse.Namespace) -> int:
+    from lab import tracking
+    from lab.records import results_folder
+
+    tracking.ui(results_folder(), port=options.port, host=options.host)
+    return 0

@@ -1,0 +1,54 @@
+"""What a campaign would do, before it does it.
+
+Without it, nobody learns that a plan needs a night until the night is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab import plan
+from lab.campaign import Campaign
+from lab.prepare import prepare
+
+
+def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:
+    """Launches, minutes and disk of a campaign, lever by lever; raises InputError as a real run would."""
+    campaign = Campaign.load(path)
+    prepared = prepare(campaign, only, passes)
+    expected = plan.estimate(campaign, prepared.levers, prepared.passes)
+    lines = [
+        f"campaign {campaign.name}: {prepared.model.name}, {prepared.engine.build(campaign.control)}",
+        f"rule: {campaign.rule.metric} of '{campaign.rule.workload}' at C={campaign.rule.concurrency}, "
+        f"at least {campaign.rule.min_effect_pct:g} %, alpha {campaign.rule.alpha:g}",
+        "",
+    ]
+    for lever in prepared.levers:
+        if lever.not_applicable:
+            lines.append(f"  {lever.name:<18} not applicable: {lever.not_applicable}")
+            continue
+        launches = prepared.passes * len(lever.arms)
+        search = f", {lever.searches} search launches" if lever.searches else ""
+        lines.append(
+            f"  {lever.name:<18} {launches} launches{search}: {', '.join(_change(campaign, a) for a in lever.arms)}"
+        )
+    lines += [f"  {'control':<18} {prepared.passes + 1} launches", ""]
+    for number in range(1, prepared.passes + 1):
+        order = plan.lever_order([lever.name for lever in prepared.levers if lever.arms], number)
+        lines.append(f"  pass {number}: control → {' → '.join(order)} → control")
+    budget = f" of {campaign.budget.hours * 60:.0f} allowed" if campaign.budget else ""
+    lines += [
+        "",
+        f"{expected.launches} launches, about {expected.seconds / 60:.1f} minutes{budget}, "
+        f"{expected.disk_bytes / 1e6:.0f} MB on disk",
+    ]
+    return "\n".join(lines)
+
+
+def _change(campaign: Campaign, arm: dict) -> str:
+    control = campaign.control
+    changed = [f"{key}={value}" for key, value in arm["flags"].items() if control.flags.get(key) != value]
+    changed += [f"{key}={value}" for key, value in arm["env"].items() if control.env.get(key) != value]
+    if arm["checkpoint"] != control.checkpoint:
+        changed.append(f"checkpoint {arm['checkpoint']}")
+    return " ".join(changed) or arm["treatment"]

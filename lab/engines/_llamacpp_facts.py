@@ -1,0 +1,166 @@
+"""A running llama.cpp server's account of itself: effective state and counters.
+
+Without it a record would repeat what was asked, and a flag that the engine rounded, ignored or overruled
+would be judged as if it had taken effect. Every value here was said by the server; a value that it did not
+say is None.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import requests
+
+from lab.engines import _llamacpp_log as log_lines
+from lab.engines import _prometheus
+from lab.engines.base import Fact, Sample, Server
+from lab.hosts import environment_of
+
+_TIMEOUT_SECONDS = 10.0  # a control answer waits for the step being computed
+_COUNTERS = {
+    "prompt_tokens": "llamacpp:prompt_tokens_total",
+    "cached_tokens": "llamacpp:prompt_tokens_cached_total",
+    "output_tokens": "llamacpp:tokens_predicted_total",
+    "decode_steps": "llamacpp:n_decode_total",
+    "draft_tokens": "llamacpp:spec_decode_num_draft_tokens_total",
+    "draft_accepted": "llamacpp:spec_decode_num_accepted_tokens_total",
+}
+
+
+def session() -> requests.Session:
+    """A control-plane session: no proxy, and no kept connection (the server drops idle ones after 5 s)."""
+    made = requests.Session()
+    made.trust_env = False
+    made.headers["Connection"] = "close"
+    return made
+
+
+class LlamaCppServer(Server):
+    """One llama.cpp server under the lab's launcher."""
+
+    def sample(self) -> Sample:
+        """One scrape of /metrics.
+
+        `output_tokens` moves only when a request ends, `prompt_tokens` (cached ones excluded) when its prompt is
+        done; `decode_steps` are the target's, a draft model's own are left out. The engine counts neither finished
+        requests nor cache use: they are absent. Raises requests.RequestException when there is no answer or it is
+        no metrics page.
+        """
+        answer = session().get(f"{self.url}/metrics", timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        try:
+            values = _prometheus.parse(answer.text)
+        except ValueError as error:
+            raise requests.RequestException(f"/metrics: {error}") from error
+        return Sample(
+            running=values.get("llamacpp:requests_processing"),
+            waiting=values.get("llamacpp:requests_deferred"),
+            kv_usage=None,
+            counters={name: values[metric] for name, metric in _COUNTERS.items() if metric in values},
+        )
+
+    def describe(self) -> dict[str, Fact]:
+        """Effective state from /slots, /props, /v1/models, the log and /proc; see `Server.describe`."""
+        slots = self._get("/slots")
+        meta = self._get("/v1/models")["data"][0].get("meta") or {}
+        log = log_lines.lines(self.log_text())
+        return {
+            "n_slots": Fact(len(slots), "/slots"),
+            "n_ctx_per_slot": Fact(min((slot["n_ctx"] for slot in slots), default=None), "/slots[].n_ctx"),
+            "cap": Fact(len(slots), "/slots"),
+            "cap_source": Fact("/slots", "/slots"),
+            "speculative": Fact(any(slot["speculative"] for slot in slots), "/slots[].speculative"),
+            "weight_bytes": Fact(meta.get("size"), "/v1/models meta.size"),
+            "checkpoint_format": _checkpoint_format(meta, log_lines.of_target(log)),
+            "checkpoint_path": Fact(self._get("/props").get("model_path"), "/props.model_path"),
+            "omp_wait_policy": self._variable("OMP_WAIT_POLICY"),
+            **facts_of_log(log),
+        }
+
+    def _get(self, path: str) -> Any:
+        answer = session().get(self.url + path, timeout=_TIMEOUT_SECONDS)
+        answer.raise_for_status()
+        return answer.json()
+
+    def _variable(self, name: str) -> Fact:
+        """A variable of the process's real environment; None: unset."""
+        try:
+            value = environment_of(self.pid).get(name)
+        except OSError:
+            return Fact(None, "the process has ended")
+        return Fact(value, f"/proc/PID/environ {name}" + ("" if value is not None else ": unset"))
+
+
+def facts_of_log(log: list[log_lines.Line]) -> dict[str, Fact]:
+    """What only the log says; every key is there, with None for what this log does not say."""
+    target = log_lines.of_target(log)
+    return {
+        "speculative_types": Fact(*log_lines.speculative_types(log)),
+        "flash_attention": Fact(*log_lines.flash_attention(log)),
+        "graph_reuse": _graph_reuse(target),
+        "graphs_reused": Fact(*(log_lines.graphs_reused(log) or (None, "no 'graphs reused' line"))),
+        "kv_unified": _logged(target, "llama_context", "kv_unified", lambda word: word == "true"),
+        "n_batch": _logged(target, "llama_context", "n_batch", int),
+        "n_ubatch": _logged(target, "llama_context", "n_ubatch", int),
+        "build": _build(log),
+        **_threads(log),
+        **_kv(log),
+        **_buffers(target),
+    }
+
+
+def _logged(log: list[log_lines.Line], source: str, key: str, convert: Any) -> Fact:
+    found = log_lines.value_after(log, source, key)
+    return Fact(convert(found[0]), found[1]) if found else Fact(None, f"no '{source}: {key}' line")
+
+
+def _checkpoint_format(meta: dict[str, Any], log: list[log_lines.Line]) -> Fact:
+    """The weights' format, when the API and the log agree on it."""
+    logged = log_lines.value_after(log, "print_info", "file type")
+    source = f"/v1/models meta.ftype {meta.get('ftype')}; {logged[1] if logged else 'no file type line'}"
+    said = {word for word in (meta.get("ftype"), logged and logged[0]) if word}
+    return Fact(said.pop() if len(said) == 1 else None, source)
+
+
+def _graph_reuse(log: list[log_lines.Line]) -> Fact:
+    """Off only with the engine's own warning; unknown when the context was never logged."""
+    for text in log_lines.texts(log, "graph reuse disabled"):
+        return Fact(False, text)
+    known = log_lines.texts(log, "llama_context: constructing llama_context")
+    return Fact(True if known else None, "no 'graph reuse disabled' warning" if known else "no llama_context lines")
+
+
+def _threads(log: list[log_lines.Line]) -> dict[str, Fact]:
+    threads = log_lines.system_threads(log)
+    decode, batch, text = threads or (None, None, "no 'system_info' line")
+    return {"n_threads": Fact(decode, text), "n_threads_batch": Fact(batch, text)}
+
+
+def _kv(log: list[log_lines.Line]) -> dict[str, Fact]:
+    cache = log_lines.kv_cache(log)
+    names = {"kv_dtype_k": "dtype_k", "kv_dtype_v": "dtype_v", "kv_bytes": "bytes", "kv_tokens": "tokens"}
+    source = cache.text if cache else "no 'llama_kv_cache: size' line"
+    return {key: Fact(getattr(cache, name, None), source) for key, name in names.items()}
+
+
+def _buffers(log: list[log_lines.Line]) -> dict[str, Fact]:
+    """How the weights were loaded, and the bytes held again in a repacked layout (0: the log names none)."""
+    mode = next((re.search(r"load_mode = (\w+)", text) for text in log_lines.texts(log, "load_mode = ")), None)
+    loaded = log_lines.texts(log, "model buffer size = ")
+    repacked = [float(text.split(" = ")[1].split()[0]) for text in loaded if "REPACK" in text]
+    return {
+        "load_mode": Fact(mode[1] if mode else None, "load_tensors line" if mode else "no load_mode in the log"),
+        "repacked_bytes": Fact(
+            round(sum(repacked) * log_lines.MIB) if loaded else None, "; ".join(loaded) or "no buffer lines"
+        ),
+    }
+
+
+def _build(log: list[log_lines.Line]) -> Fact:
+    """The wheel's version; its last part is llama.cpp's build number (the server itself says b0-unknown)."""
+    for text in log_lines.texts(log, "BUILD xllamacpp "):
+        version = text.rsplit(" ", 1)[1]
+        number = version.rsplit(".", 1)[-1]
+        return Fact(f"llama.cpp b{number} (xllamacpp {version})", "package metadata in the server's Python")
+    return Fact(None, "no BUILD line")

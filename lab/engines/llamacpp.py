@@ -1,0 +1,182 @@
+"""llama.cpp: check an arm, start its server, wait until it really answers.
+
+Without it the lab could not run end to end on a machine without an accelerator.
+
+Flags are attribute paths of the engine's `CommonParams` (`n_ubatch`, `speculative.ngram_simple.size_n`) plus
+the friendly names in `_llamacpp_flags.FRIENDLY`; enum-valued ones take plain words (`cache_type_k: q8_0`,
+`flash_attn: off`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import requests
+
+from lab import checkpoints
+from lab.engines import _llamacpp_flags as flags_of
+from lab.engines import _llamacpp_log as log_lines
+from lab.engines._llamacpp_facts import LlamaCppServer, session
+from lab.engines.base import ArmFailed, Capabilities, Engine, Failure, register
+from lab.errors import InputError
+from lab.hosts import LocalHost, Process
+from lab.secrets import redacted
+
+if TYPE_CHECKING:
+    from lab.campaign import Arm, Limits
+
+_POLL_SECONDS = 0.05
+_PROBE_TOKENS = 4  # enough that `graphs reused` has moved when describe() first reads it
+
+
+@register
+class LlamaCpp(Engine):
+    """llama.cpp's HTTP server from the xllamacpp wheel, under `runtime.python` (default: this Python)."""
+
+    name = "llamacpp"
+    chunk_tokens_path = ("timings", "predicted_n")
+    shown_by: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "n_parallel": ("n_slots",),
+        "n_ctx": ("kv_tokens", "n_ctx_per_slot"),
+        "n_threads": ("n_threads", "n_threads_batch"),
+        "cpuparams.n_threads": ("n_threads",),
+        "cpuparams_batch.n_threads": ("n_threads_batch",),
+        "n_batch": ("n_batch",),
+        "n_ubatch": ("n_ubatch",),
+        "cache_type_k": ("kv_dtype_k",),
+        "cache_type_v": ("kv_dtype_v",),
+        "kv_unified": ("kv_unified",),
+        "flash_attn": ("flash_attention",),
+        "flash_attn_type": ("flash_attention",),
+        "load_mode": ("load_mode",),
+        "no_extra_bufts": ("repacked_bytes",),
+        "speculative": ("speculative_types",),
+        "speculative.types": ("speculative_types",),
+        "checkpoint": ("checkpoint_format", "weight_bytes"),
+        "LLAMA_GRAPH_REUSE_DISABLE": ("graph_reuse",),
+        "OMP_WAIT_POLICY": ("omp_wait_policy",),
+    }
+
+    def capabilities(self) -> Capabilities:
+        """The CPU build: one device, no collectives."""
+        return Capabilities(
+            devices=1,
+            collectives=False,
+            graph_mechanism="compute-graph reuse",
+            speculative_methods=("ngram_simple", "ngram_map_k", "ngram_map_k4v", "ngram_mod", "ngram_cache"),
+            kv_dtypes=("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+        )
+
+    def failure(self, log: str, code: int | None) -> Failure:
+        """See `Engine.failure`: the `E` lines above the generic last one."""
+        return log_lines.failure(log, code)
+
+    def request_extras(self) -> dict[str, Any]:
+        """No prompt cache; token counts and timings in every chunk."""
+        return {"cache_prompt": False, "timings_per_token": True}
+
+    def check(self, arm: Arm) -> None:
+        """See `check_all`."""
+        self.check_all([arm])
+
+    def check_all(self, arms: Iterable[Arm]) -> None:
+        """Check checkpoint, runtime, port and every flag; one start of each Python, no server.
+
+        Raises InputError for the first thing wrong: arm, flag, what is expected.
+        """
+        arms = list(arms)
+        by_python: dict[str, list[Arm]] = {}
+        for arm in arms:
+            flags_of.check_values(arm)
+            checkpoints.check(arm.checkpoint, Path.cwd())
+            by_python.setdefault(flags_of.python_of(arm), []).append(arm)
+        for python, group in by_python.items():
+            for arm, problem in zip(
+                group, flags_of.ask(python, [flags_of.attributes(arm) for arm in group]), strict=True
+            ):
+                if problem:
+                    raise InputError(flags_of.explain(arm, problem))
+
+    def build(self, arm: Arm) -> str:
+        """The xllamacpp release of the Python that would serve; its last part is llama.cpp's build number."""
+        return f"xllamacpp {_release(flags_of.python_of(arm))}"
+
+    def launch(self, arm: Arm, folder: Path, limits: Limits, marker: str) -> LlamaCppServer:
+        """Start a server and wait for a completion from it; see `Engine.launch`."""
+        flags_of.check_values(arm)
+        path = checkpoints.resolve(arm.checkpoint, Path.cwd())
+        alias = checkpoints.label(arm.checkpoint)
+        flags = {**flags_of.attributes(arm), "model.path": str(path), "model_alias": [alias]}
+        if flags.get(flags_of.DRAFT):
+            flags[flags_of.DRAFT] = str(checkpoints.resolve(str(flags[flags_of.DRAFT]), Path.cwd()))
+        argv = [flags_of.python_of(arm), str(flags_of.SCRIPT), json.dumps(flags)]
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / "server.log"
+        log.unlink(missing_ok=True)
+        started = time.monotonic()
+        process = LocalHost().start(argv, flags_of.environment(arm), log, marker)
+        recorded = [*argv[:-1], json.dumps(redacted(flags))]
+        server = LlamaCppServer("", alias, process, recorded, arm.env, log)
+        try:
+            _wait_until_ready(arm, server, process, started + limits.start_seconds)
+        except BaseException:
+            server.stop()
+            raise
+        server.ready_seconds = round(time.monotonic() - started, 3)
+        return server
+
+
+def _wait_until_ready(arm: Arm, server: LlamaCppServer, process: Process, deadline: float) -> None:
+    """Until the expected model has completed a request; raises ArmFailed at its end or the deadline."""
+    while time.monotonic() < deadline:
+        code = process.poll()
+        if code is not None:
+            raise ArmFailed(arm.name, log_lines.failure(server.log_text(), code))
+        server.url = server.url or _address(server.log_text())
+        if server.url and completes(server, deadline - time.monotonic()):
+            return
+        time.sleep(_POLL_SECONDS)
+    last = next((line.strip() for line in reversed(server.log_text().splitlines()) if line.strip()), "nothing")
+    reason = f"no completion within the time allowed (limits.start_seconds); last line of its log: {last[:200]}"
+    raise ArmFailed(arm.name, Failure("start-timeout", reason))
+
+
+def _address(log: str) -> str:
+    """The URL on the launcher's LISTEN line, once that line is complete; else empty."""
+    _, found, rest = log.partition("\nLISTEN ")
+    return rest.partition("\n")[0].strip() if found and "\n" in rest else ""
+
+
+def completes(server: LlamaCppServer, seconds: float) -> bool:
+    """Whether a real completion comes from the expected model; counters move, so read them afterwards."""
+    body = {
+        "model": server.model,
+        "prompt": "Hello",
+        "max_tokens": _PROBE_TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_prompt": False,
+    }
+    try:
+        answer = session().post(f"{server.url}/v1/completions", json=body, timeout=max(0.1, seconds))
+        if answer.status_code != requests.codes.ok:
+            return False
+        said = answer.json()
+        return said.get("model") == server.model and said["usage"]["completion_tokens"] >= 1
+    except (requests.RequestException, ValueError, KeyError):
+        return False
+
+
+@cache
+def _release(python: str) -> str:
+    question = "import importlib.metadata as m; print(m.version('xllamacpp'))"
+    answer = subprocess.run([python, "-c", question], capture_output=True, text=True, timeout=60, check=False)
+    if answer.returncode:
+        raise InputError(f"runtime '{python}' has no xllamacpp; install it there with pip")
+    return answer.stdout.strip()

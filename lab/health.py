@@ -1,0 +1,91 @@
+"""Trials against their roofline: how much of what the hardware allows was reached.
+
+Without the batch and context that the server really ran, the fraction flatters whoever asked for more than it did.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.records import Trial
+from lab.roofline.hardware import Hardware, KernelFigure
+from lab.roofline.model import Model
+from lab.roofline.step import Bound, Layout, bound
+
+
+@dataclass(frozen=True)
+class Health:
+    """Mean bound (tok/s) and mean share of it over some trials; None where it cannot be known."""
+
+    bound_tok_s: float | None = None
+    bound_fraction: float | None = None
+
+
+def hardware_of(record: dict[str, Any] | None) -> Hardware | None:
+    """The hardware that a campaign.json holds."""
+    if record is None:
+        return None
+    return Hardware(**{**record, "kernels": tuple(KernelFigure(**figure) for figure in record["kernels"])})
+
+
+def health(trials: Sequence[Trial], hardware: Hardware | None) -> Health:
+    """Each trial against the bound for its own batch and context, averaged; never clamped."""
+    pairs = [(trial.metrics["output_tok_s"], trial_bound(trial, hardware)) for trial in trials]
+    known = [(value, limit.bound_tok_s) for value, limit in pairs if value is not None and limit is not None]
+    if not known:
+        return Health()
+    return Health(
+        bound_tok_s=statistics.fmean(limit for _, limit in known),
+        bound_fraction=statistics.fmean(value / limit for value, limit in known),
+    )
+
+
+def trial_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
+    """The memory bound for the batch and context that ran, speculation included; None where a part is unknown."""
+    batch, context = trial.server["running"], trial.metrics["mean_context_tokens"]
+    if not batch or not context or hardware is None:
+        return None
+    return _bound(trial, hardware, batch, context, _tokens_per_step(trial))
+
+
+def predicted_effect_pct(
+    treatment: Sequence[Trial], control: Sequence[Trial], hardware: Hardware | None
+) -> float | None:
+    """What the memory bound expects of the treatment's weights and KV type at the control's batch and context.
+
+    Speculation's gain depends on acceptance, which no bound knows beforehand: it is left out.
+    """
+    if not treatment or not control or hardware is None:
+        return None
+    batch, context = control[0].server["running"], control[0].metrics["mean_context_tokens"]
+    if not batch or not context:
+        return None
+    mine, theirs = (_bound(trials[0], hardware, batch, context, 1.0) for trials in (treatment, control))
+    return 100 * (mine.bound_tok_s / theirs.bound_tok_s - 1) if mine and theirs else None
+
+
+def _bound(trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float) -> Bound | None:
+    model = Model(**trial.launch.record["model"])
+    if model.not_modelled:
+        return None
+    facts = trial.launch.effective
+    return bound(
+        model,
+        hardware,
+        Layout(),
+        batch,
+        context,
+        kv_dtype_k=facts.get("kv_dtype_k") or "f16",
+        kv_dtype_v=facts.get("kv_dtype_v") or "f16",
+        tokens_per_step=tokens_per_step,
+    )
+
+
+def _tokens_per_step(trial: Trial) -> float:
+    """Each verified step emits one token of its own and the accepted drafts."""
+    delta = trial.server["delta"]
+    emitted, accepted = delta.get("output_tokens"), delta.get("draft_accepted")
+    return emitted / (emitted - accepted) if emitted and accepted and emitted > accepted else 1.0

@@ -1,0 +1,103 @@
+"""An ad-hoc lever from the campaign file alone: any name, no code.
+
+Without it, every idea that has no notebook of its own would be tried outside the lab, and believed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from lab.campaign import Arm, Scalar, Strict, numbers_as_text
+from lab.engines.base import Engine
+from lab.levers.base import Lever, Proof
+from lab.records import Launch
+
+
+class Treatment(Strict):
+    """What the treatment changes."""
+
+    flags: dict[str, Scalar | None] = {}
+    env: Annotated[dict[str, str | None], numbers_as_text] = {}
+    checkpoint: str | None = None
+    runtime: dict[str, str] = {}
+
+
+class Custom(Lever):
+    """A lever that the campaign file describes."""
+
+    class Options(Strict):
+        """`proof`: facts the treatment's server must report; `proof_log`: text its log must hold."""
+
+        title: str
+        treatment: Treatment
+        mechanism: str = "stated in the campaign file"
+        predicted: str = "not stated"
+        proof: dict[str, Scalar] = {}
+        proof_log: str | None = None
+
+    title = "Ad-hoc lever"
+    notebook = "09_custom"
+    mechanism = "stated in the campaign file"
+    predicted = "stated in the campaign file"
+    backfires = "stated in the campaign file"
+    may_change_text = True
+
+    def __init__(self, name: str, options: Any) -> None:
+        super().__init__(name, options)
+        self.title = options.title
+        self.mechanism = options.mechanism
+        self.predicted = options.predicted
+
+    def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
+        change = self.options.treatment
+        return [
+            self.arm(
+                control,
+                self.options.title,
+                checkpoint=change.checkpoint,
+                flags=change.flags,
+                env=change.env,
+                runtime=change.runtime,
+            )
+        ]
+
+    def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
+        """Every changed flag must differ in what the servers report; the file may name other evidence."""
+        declared = [self._declared(treatment, key, value) for key, value in self.options.proof.items()]
+        if self.options.proof_log is not None:
+            declared.append(self._logged(treatment, self.options.proof_log))
+        change = self.options.treatment
+        flags = [self._flag(control, treatment, engine, flag) for flag in change.flags]
+        if change.checkpoint:
+            flags.append(self._fact(control, treatment, "checkpoint", "checkpoint_format"))
+        if change.runtime:
+            flags.append(self._fact(control, treatment, "runtime", "build"))
+        if change.env and not declared:
+            flags.append(
+                Proof(False, f"the server does not show {', '.join(change.env)}; give the lever a proof or proof_log")
+            )
+        unseen = [proof for proof in flags if not proof.applied]
+        if unseen and declared:
+            flags = [proof for proof in flags if proof.applied]
+        proofs = flags + declared
+        failed = [proof for proof in proofs if not proof.applied]
+        return Proof(not failed and bool(proofs), "; ".join(proof.text for proof in failed or proofs))
+
+    def _flag(self, control: Launch, treatment: Launch, engine: Engine, flag: str) -> Proof:
+        facts = engine.shown_by.get(flag)
+        if not facts:
+            return Proof(False, f"{engine.name} does not show the flag {flag}; give the lever a proof or proof_log")
+        proofs = [self._fact(control, treatment, flag, fact) for fact in facts]
+        return next((proof for proof in proofs if proof.applied), proofs[0])
+
+    def _fact(self, control: Launch, treatment: Launch, what: str, fact: str) -> Proof:
+        before, after = control.effective.get(fact), treatment.effective.get(fact)
+        return Proof(before != after and after is not None, f"{what}: {fact} {before} → {after}")
+
+    def _declared(self, treatment: Launch, key: str, expected: Any) -> Proof:
+        value = treatment.effective.get(key)
+        return Proof(value == expected, f"{key} is {value}, expected {expected}")
+
+    def _logged(self, treatment: Launch, text: str) -> Proof:
+        found = text in treatment.log_text()
+        return Proof(found, f"the log {'holds' if found else 'does not hold'} '{text}'")

@@ -1,0 +1,155 @@
+"""From a campaign file to a run folder: everything that can be known wrong is known before the first launch.
+
+Without it, a missing checkpoint or a misspelt flag of the last lever surfaces after an hour of measurements.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from lab import checkpoints, engines, models, observe, plan
+from lab.campaign import PROJECT, Arm, Campaign
+from lab.engines.base import Engine
+from lab.errors import InputError
+from lab.files import digest, explain_os_error, suggest
+from lab.levers import Lever, resolve
+from lab.plan import LeverPlan
+from lab.records import Run, utc_now
+from lab.roofline.model import Model
+from lab.secrets import redacted
+
+_PACKAGES = ("jupyterlab", "papermill", "mlflow", "pandas", "numpy", "xllamacpp")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked campaign with its engine, model and the plan of each lever."""
+
+    campaign: Campaign
+    engine: Engine
+    model: Model
+    levers: list[LeverPlan]
+    passes: int
+
+
+def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int | None = None) -> Prepared:
+    """Check the campaign against its engine and model; raises InputError for the first thing that is wrong.
+
+    `only`: names of levers to measure (None: all); `passes`: overrides `rule.passes.max`. Until levers leave early, the number
+    of passes is fixed: the maximum.
+    """
+    levers = resolve(campaign, only)
+    engine = _engine(campaign)
+    control = campaign.control
+    _, model = models.describe(_checkpoint(campaign, control, ("model", "checkpoint")))
+    plans, arms = [], [control]
+    for lever in levers:
+        planned = plan_lever(lever, engine, model, control)
+        treatments = [] if planned.not_applicable or lever.searches else lever.treatments(control, engine)
+        for arm in treatments:
+            if arm.digest == control.digest:
+                text = "the treatment is equal to the control; change a flag, a variable, the checkpoint or the runtime"
+                raise campaign.document.error(("levers", lever.name), text)
+            if arm.checkpoint != control.checkpoint:
+                _checkpoint(campaign, arm, ("levers", lever.name))
+        plans.append(planned)
+        arms += treatments
+    _check_arms(campaign, engine, arms)
+    return Prepared(campaign, engine, model, plans, passes or campaign.rule.passes.max)
+
+
+def plan_lever(lever: Lever, engine: Engine, model: Model, control: Arm) -> LeverPlan:
+    """What a run does about one lever."""
+    reason = lever.not_applicable(engine, model)
+    arms = () if reason else tuple(redacted(arm.model_dump()) for arm in lever.treatments(control, engine))
+    return LeverPlan(
+        name=lever.name,
+        notebook=lever.notebook,
+        title=lever.title,
+        arms=arms,
+        not_applicable=reason,
+        searches=0 if reason else lever.searches,
+        may_change_text=lever.may_change_text,
+    )
+
+
+def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
+    """Measure this machine's bandwidth and open the run folder; `mode`: campaign (by `lab run`) or block (by hand)."""
+    from lab.roofline.hardware import probe
+
+    campaign = prepared.campaign
+    if not results.exists():
+        _make(results)
+    record = {
+        "file": redacted(campaign.dump()),
+        "path": str(campaign.document.path),
+        "digest": campaign_digest(campaign),
+        "rule_digest": campaign.rule.digest(),
+        "created_at": utc_now(),
+        "simulated": False,
+        "hardware": asdict(probe()),
+        "machine": observe.describe_machine(),
+        "model": asdict(prepared.model),
+        "engine": prepared.engine.build(campaign.control),
+        "software": {name: metadata.version(name) for name in _PACKAGES} | {"python": platform.python_version()},
+        "git": _git(),
+    }
+    expected = plan.estimate(campaign, prepared.levers, prepared.passes)
+    return Run.create(results, record, plan.dump(prepared.levers, prepared.passes, mode, expected))
+
+
+def campaign_digest(campaign: Campaign) -> str:
+    """Names the resolved file: a run is resumed only under the file it began with."""
+    return digest(campaign.dump())
+
+
+def _engine(campaign: Campaign) -> Engine:
+    name = campaign.server.engine
+    if name not in engines.names():
+        text = f"unknown engine '{name}'{suggest(name, engines.names())}"
+        raise campaign.document.error(("server", "engine"), text)
+    return engines.get(name)
+
+
+def _checkpoint(campaign: Campaign, arm: Arm, location: tuple[str, ...]) -> Path:
+    try:
+        return checkpoints.resolve(arm.checkpoint, campaign.folder)
+    except InputError as error:
+        raise campaign.document.error(location, str(error)) from None
+
+
+def _check_arms(campaign: Campaign, engine: Engine, arms: Sequence[Arm]) -> None:
+    resolved = [
+        arm.model_copy(update={"checkpoint": str(checkpoints.resolve(arm.checkpoint, campaign.folder))}) for arm in arms
+    ]
+    try:
+        engine.check_all(resolved)
+    except InputError as error:
+        raise InputError(f"{campaign.document.path}: {error}") from None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise explain_os_error(error, folder) from None
+
+
+def _git() -> dict[str, Any]:
+    def ask(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(
+                ["git", "-C", str(PROJECT), *arguments], capture_output=True, text=True, timeout=20, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return answer.stdout.strip()
+
+    changes = ask("status", "--porcelain")
+    return {"commit": ask("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}

@@ -1,0 +1,299 @@
+"""A whole campaign: pass by pass, one papermill process per notebook, a watchdog around each.
+
+Without it levers are run by hand in whatever order, share no controls, and a hung kernel holds the machine all night.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import judgement, plan
+from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
+from lab.errors import InputError, LabError
+from lab.hosts import LocalHost, host_lock
+from lab.plan import LeverPlan, Step, load_levers
+from lab.prepare import campaign_digest, create_run, prepare
+from lab.records import TREATMENT, Launch, Run, pick_run, results_folder, runs
+from lab.study import step_name
+
+NOTEBOOKS = PROJECT / "notebooks"
+SUMMARY = "90_summary"
+ATTEMPTS = 2
+# Kernel start, imports and pictures on a slow disk, beside what the launches themselves may take.
+NOTEBOOK_LIMIT_SECONDS = 300
+KEEPER_GRACE_SECONDS = 20
+PUBLISH_LIMIT_SECONDS = 300
+
+
+def run_campaign(
+    path: str,
+    *,
+    only: Sequence[str] | None = None,
+    passes: int | None = None,
+    resume: bool = False,
+    resume_id: str | None = None,
+    fresh: bool = False,
+    over_budget: bool = False,
+    publish: bool = True,
+) -> Run | None:
+    """Measure a campaign to its end and return its run; None when there was nothing to resume.
+
+    Raises InputError for bad input, before anything is written, and LabError when the run itself failed.
+    """
+    campaign = Campaign.load(path)
+    with host_lock(campaign=str(campaign.document.path)):
+        run = None if fresh else _resumable(campaign, resume, resume_id)
+        if run is None and resume:
+            return None
+        if run is None:
+            prepared = prepare(campaign, only, passes)
+            _check_budget(campaign, prepared.levers, prepared.passes, over_budget)
+            run = create_run(prepared, results_folder(), "campaign")
+        else:
+            prepare(campaign, [lever.name for lever in load_levers(run.plan)])
+            run.forget_notebook_failures()
+        run.set_status("running")
+        return _Runner(campaign, run).complete(publish)
+
+
+def _resumable(campaign: Campaign, asked: bool, run_id: str | None) -> Run | None:
+    if run_id:
+        run = pick_run(results_folder(), campaign.name, run_id)
+        if run.status["state"] == "done":
+            say(f"{run.path}: is finished; nothing to resume")
+            return None
+        candidates = [run]
+    else:
+        candidates = [
+            run
+            for run in runs(results_folder(), campaign.name)
+            if run.status["state"] != "done" and run.plan["mode"] == "campaign"
+        ]
+    if not candidates:
+        if asked:
+            say(f"campaign {campaign.name}: no unfinished run; nothing to resume")
+        return None
+    run = candidates[-1]
+    if run.campaign["digest"] != campaign_digest(campaign):
+        if asked:
+            raise InputError(
+                f"{campaign.document.path}: changed since run {run.run_id} began; start afresh with --fresh"
+            )
+        return None
+    if not asked and not _wants_resume(run):
+        return None
+    say(f"resuming run {run.run_id}")
+    return run
+
+
+def _wants_resume(run: Run) -> bool:
+    if not sys.stdin.isatty():
+        return True
+    answer = input(f"run {run.run_id} is unfinished; resume it? [Y/n] ")
+    return answer.strip().lower() in ("", "y", "yes")
+
+
+def _check_budget(campaign: Campaign, levers: Sequence[LeverPlan], passes: int, over_budget: bool) -> None:
+    hours = plan.estimate(campaign, levers, passes).seconds / 3600
+    if campaign.budget and hours > campaign.budget.hours and not over_budget:
+        text = f"the plan needs {hours:.1f} h, above budget.hours; fewer --passes or --levers, or --over-budget"
+        raise campaign.document.error(("budget", "hours"), text)
+
+
+class _Runner:
+    def __init__(self, campaign: Campaign, run: Run) -> None:
+        self.campaign, self.run = campaign, run
+        self.levers = load_levers(run.plan)
+        self.started = time.monotonic()
+
+    def complete(self, publish: bool) -> Run:
+        try:
+            self._measure()
+            self._show()
+            self.run.set_status("done")
+        except KeyboardInterrupt:
+            self.run.set_status("interrupted", "stopped by the user")
+            raise
+        except LabError as error:
+            self.run.set_status("failed", str(error))
+            raise
+        if publish:
+            self._publish()
+        return self.run
+
+    def _measure(self) -> None:
+        for pass_number in range(1, self.run.plan["passes"] + 1):
+            for step in plan.next_pass(self._open_levers(), pass_number, self.run.launches()):
+                if step.role == TREATMENT and not self._open(step.lever):
+                    continue
+                self._step(step)
+                if step.lever == BASELINE and not self._control_stands():
+                    return
+
+    def _open_levers(self) -> list[LeverPlan]:
+        return [lever for lever in self.levers if lever.arms and self._open(lever.name)]
+
+    def _open(self, lever: str) -> bool:
+        """Whether launching this lever again could change its outcome: not when it cannot start, nor take effect."""
+        mine = [
+            launch
+            for launch in self.run.launches()
+            if launch.role == TREATMENT and launch.record["arm"]["lever"] == lever
+        ]
+        failed = [launch for launch in mine if launch.record["state"] == "failed"]
+        died = [launch for launch in mine if launch.record["state"] == "died"]
+        unproven = [launch for launch in mine if launch.record["proof"] and not launch.record["proof"]["applied"]]
+        return not failed and len(died) < 2 and not unproven and lever not in self.run.notebook_failures()
+
+    def _control_stands(self) -> bool:
+        """Whether the control can be compared with: raises LabError when it does not start, False when its load is capped."""
+        controls = [launch for launch in self.run.launches() if launch.arm == CONTROL]
+        last = controls[-1]
+        if not last.ok:
+            failure = last.record["failure"]
+            raise LabError(f"the control failed ({failure['kind']}): {failure['reason']}")
+        codes = {
+            code.code
+            for entry in judgement.judge(self.run).audited
+            if entry.trial.launch.id == last.id and entry.trial.purpose == "judged"
+            for code in entry.codes
+        }
+        return "batch-cap" not in codes
+
+    def _step(self, step: Step) -> None:
+        """One notebook of one pass, tried again once; a lever's second failure leaves the lever, the control's ends the run."""
+        name = step_name(step.pass_number, step.role)
+        folder = self.run.lever_folder(step.lever) / "passes"
+        before = {launch.id for launch in self.run.launches()}
+        parameters = {"pass_number": step.pass_number, "role": step.role, "measure": True}
+        problem = self._execute(
+            step.lever, step.notebook, folder / f"{name}.ipynb", folder / f"{name}.done", parameters
+        )
+        for launch in self.run.launches():
+            if launch.id not in before:
+                self._tell(launch)
+        if problem is None:
+            return
+        if step.lever == BASELINE:
+            raise LabError(f"{folder / name}.ipynb: {problem}")
+        say(f"  {step.lever}: notebook failed: {problem}")
+        self.run.note_notebook_failure(step.lever, problem)
+
+    def _show(self) -> None:
+        """Judge, then execute each notebook once more from records, and the summary last."""
+        judgement.write(self.run, judgement.judge(self.run))
+        shown = [(BASELINE, plan.BASELINE_NOTEBOOK)] + [(lever.name, lever.notebook) for lever in self.levers]
+        for lever, notebook in [*shown, ("summary", SUMMARY)]:
+            folder = self.run.lever_folder(lever)
+            say(f"showing {lever}")
+            target = folder / "executed.ipynb"
+            problem = self._execute(lever, notebook, target, folder / "DONE", {"measure": False})
+            if problem is not None:
+                raise LabError(f"{target}: {problem}")
+            _write_html(target)
+
+    def _execute(
+        self, lever: str, notebook: str, target: Path, sentinel: Path, parameters: dict[str, Any]
+    ) -> str | None:
+        """Execute a notebook in a process of its own; None, or why it cannot be believed after all attempts."""
+        import yaml
+
+        target.parent.mkdir(parents=True, exist_ok=True)
+        common = {"campaign": str(self.campaign.document.path.resolve()), "run": str(self.run.path)}
+        named = {"lever": lever} if notebook == "09_custom" else {}
+        problem = None
+        for _ in range(ATTEMPTS):
+            sentinel.unlink(missing_ok=True)
+            argv = [
+                *(sys.executable, "-m", "papermill", str(NOTEBOOKS / f"{notebook}.ipynb"), str(target)),
+                *("-y", yaml.safe_dump({**common, **named, **parameters})),
+                *("-k", "python3", "--no-progress-bar", "--start-timeout", "120", "--log-level", "WARNING"),
+            ]
+            log = target.with_suffix(".log")
+            log.unlink(missing_ok=True)
+            problem = self._watched(argv, log, sentinel, f"{self.run.run_id}/{lever}")
+            if problem is None:
+                log.unlink(missing_ok=True)
+                return None
+        return problem
+
+    def _watched(self, argv: list[str], log: Path, sentinel: Path, marker: str) -> str | None:
+        limit = self._limit_seconds()
+        process = LocalHost().start(
+            argv, dict(os.environ), log, marker, cwd=PROJECT, grace_seconds=KEEPER_GRACE_SECONDS
+        )
+        try:
+            code = process.wait(timeout=limit)
+        finally:
+            process.stop()
+        if code is None:
+            return f"still running after {limit:.0f} s; ended by the watchdog"
+        if code != 0:
+            return f"papermill ended with code {code}: {_last_line(log)}"
+        return None if sentinel.exists() else "ended without its sentinel: the last cell was not reached"
+
+    def _limit_seconds(self) -> float:
+        """The most one notebook may take: every launch at its deadline, with all trials it could owe."""
+        window, limits = self.campaign.window, self.campaign.limits
+        levels = sum(len(workload.concurrency) for workload in self.campaign.workloads.values())
+        trial = window.warmup_seconds + window.seconds + limits.drain_seconds + limits.stall_seconds
+        launches = 1 + max((lever.searches + len(lever.arms) for lever in self.levers), default=1)
+        return NOTEBOOK_LIMIT_SECONDS + launches * (limits.start_seconds + (levels + len(self.levers)) * trial)
+
+    def _tell(self, launch: Launch) -> None:
+        rule = self.campaign.rule
+        trial = next(
+            (t for t in launch.trials if (t.workload, t.concurrency) == (rule.workload, rule.concurrency)), None
+        )
+        if trial is None:
+            outcome = f"{launch.record['state']}: {launch.record['failure']['reason']}"
+        else:
+            value, running = trial.metrics["output_tok_s"], trial.server["running"]
+            figures = ("–" if value is None else f"{value:.1f}", "–" if running is None else f"{running:.1f}")
+            outcome = f"{figures[0]} tok/s, ran {figures[1]} of {trial.concurrency}"
+        minutes = (time.monotonic() - self.started) / 60
+        label = launch.record["arm"]["treatment"] or launch.role
+        say(f"{minutes:5.1f} min  pass {launch.pass_number}  {launch.id:<28} {label}: {outcome}")
+
+    def _publish(self) -> None:
+        """A copy for MLflow, in a process of its own; its failure is a warning, the records are safe."""
+        log = self.run.path / "publish.log"
+        log.unlink(missing_ok=True)
+        argv = [sys.executable, "-m", "lab", "publish", self.run.name, "--run", self.run.run_id]
+        process = LocalHost().start(argv, dict(os.environ), log, f"{self.run.run_id}/publish", cwd=PROJECT)
+        try:
+            code = process.wait(timeout=PUBLISH_LIMIT_SECONDS)
+        finally:
+            process.stop()
+        if code == 0:
+            log.unlink(missing_ok=True)
+        else:
+            why = "took too long" if code is None else _last_line(log)
+            say(f"warning: not published to MLflow ({why}); later: python -m lab publish {self.run.name}")
+
+
+def _write_html(notebook: Path) -> None:
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    from lab.files import write_text
+
+    body, _ = HTMLExporter().from_notebook_node(nbformat.read(notebook, as_version=4))
+    write_text(notebook.with_suffix(".html"), body)
+
+
+def _last_line(log: Path) -> str:
+    lines = (
+        [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    )
+    return lines[-1] if lines else "no output"
+
+
+def say(text: str) -> None:
+    """One line for people, on standard error."""
+    print(text, file=sys.stderr, flush=True)

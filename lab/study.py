@@ -1,0 +1,228 @@
+"""What a lever notebook calls: the launches it owes, its trials, its verdict, its pictures.
+
+Without it every notebook would hold logic of its own, and a notebook run by hand would measure something else than
+the batch run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab import views
+from lab.campaign import BASELINE, CONTROL, Arm, Campaign, find
+from lab.engines import get as get_engine
+from lab.errors import InputError
+from lab.files import write_text
+from lab.judgement import capped_batches, judge
+from lab.levers import get as get_lever
+from lab.measure import Task, measure, slot_of
+from lab.plan import LeverPlan, load_levers, owed_trials
+from lab.prepare import create_run, prepare
+from lab.records import CLOSING, OPENING, RESUMED, SEARCH, TREATMENT, Launch, Run, pick_run, results_folder, utc_now
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+    from lab.levers import Lever
+
+# A candidate of a search gets this share of the campaign's window: it is only ranked, never judged.
+SEARCH_WINDOW_SHARE = 0.5
+
+
+class Study:
+    """One lever of one run; `lab.study(...)` makes it."""
+
+    def __init__(self, lever: str, campaign: str, run: str, pass_number: int, role: str, measure: bool) -> None:
+        self.campaign = Campaign.load(find(campaign or "experiments/local.yaml"))
+        self.lever: Lever | None = (
+            None if lever == BASELINE else get_lever(self.campaign, lever or self._first_custom())
+        )
+        self.name = self.lever.name if self.lever else BASELINE
+        self.engine = get_engine(self.campaign.server.engine)
+        self.pass_number, self.role, self.measuring = pass_number, role, measure
+        self.record: Run | None = Run(Path(run)) if run else None
+        if self.record is None and not measure:
+            self.record = pick_run(results_folder(), self.campaign.name)
+
+    def _repr_markdown_(self) -> str:
+        """What is claimed and what will decide, before anything is measured."""
+        rule, server = self.campaign.rule, self.campaign.server
+        lines = [f"**Control.** {server.engine}, {self.campaign.model.checkpoint}, flags `{server.flags}`"]
+        if self.lever is not None:
+            lines += [
+                f"**{self.lever.title}.** {self.lever.mechanism}",
+                f"**Predicted.** {self.lever.predicted}.",
+                f"**Backfires.** {self.lever.backfires}.",
+            ]
+        lines.append(
+            f"**Rule.** {rule.metric} of workload `{rule.workload}` at C={rule.concurrency} "
+            f"({views.better_word(rule.metric)} is better): at least {rule.min_effect_pct:g} %, alpha {rule.alpha:g}, "
+            f"{rule.passes.max} passes."
+        )
+        return "\n\n".join(lines)
+
+    def run(self) -> Study:
+        """Measure what this lever owes: its part of a pass, or by hand a block of its own (control, treatment,
+        treatment, control). Records on disk are never measured again; with `measure=False` nothing is."""
+        if not self.measuring:
+            return self
+        with self._bar() as progress:
+            if self.record is not None:
+                self._owed_by_pass(progress)
+            else:
+                self._block(progress)
+        return self
+
+    @property
+    def plan(self) -> LeverPlan | None:
+        """What the run does about this lever; None for the baseline."""
+        return next((lever for lever in load_levers(self.require_run().plan) if lever.name == self.name), None)
+
+    def trials(self) -> pandas.DataFrame:
+        """The trials of the control and of this lever's treatments; of every arm for the baseline's control only."""
+        return views.trials(self.require_run(), set(self.arms()))
+
+    def verdict(self) -> views.Table:
+        """The verdict of this lever, judged from the records as they stand."""
+        run = self.require_run()
+        rows = [row for row in judge(run).rows if row["lever"] == self.name]
+        return views.Table(rows, views.heading(run))
+
+    def plot_effect(self) -> Figure:
+        """The effect with its interval."""
+        return views.effect_picture(self.require_run(), self.name)
+
+    def plot_running(self) -> Figure:
+        """Requested against running requests over time."""
+        return views.running_picture(self.require_run(), self.arms())
+
+    def plot_roofline(self) -> Figure:
+        """Trials against their bound."""
+        return views.roofline_picture(self.require_run(), set(self.arms()))
+
+    def plot_launches(self) -> Figure:
+        """The rule's metric by launch."""
+        return views.launches_picture(self.require_run())
+
+    def arms(self) -> list[str]:
+        """Names of the control and of this lever's treatments."""
+        planned = self.plan
+        return [CONTROL, *(arm["name"] for arm in planned.arms)] if planned else [CONTROL]
+
+    def finish(self) -> None:
+        """Keep the pictures and write the sentinel that says: this notebook ran to its end."""
+        folder = self.require_run().lever_folder(self.name)
+        if self.measuring and self.role:
+            write_text(folder / "passes" / f"{step_name(self.pass_number, self.role)}.done", utc_now() + "\n")
+            return
+        views.save_pictures(self, folder / "plots")
+        write_text(folder / "DONE", utc_now() + "\n")
+
+    def require_run(self) -> Run:
+        """The run of this study; raises InputError before anything was measured."""
+        if self.record is None:
+            raise InputError(f"{self.name}: nothing was measured yet; call study.run() first")
+        return self.record
+
+    def _first_custom(self) -> str:
+        names = [name for name, options in self.campaign.levers.items() if "custom" in options]
+        if not names:
+            raise self.campaign.document.error(("levers",), "holds no ad-hoc lever (a key 'custom'); name one")
+        return names[0]
+
+    @contextmanager
+    def _bar(self) -> Iterator[Any]:
+        from tqdm import tqdm
+
+        with tqdm(bar_format="{desc}  {elapsed}", desc=self.name, leave=False) as bar:
+            yield bar.set_description
+
+    def _owed_by_pass(self, progress: Any) -> None:
+        if self.lever is None:
+            if self.role == RESUMED or not self._done(self.campaign.control, self.role):
+                self._launch(self.campaign.control, self.role, progress)
+            return
+        for arm in self._arms(progress):
+            if not self._done(arm, TREATMENT):
+                self._launch(arm, TREATMENT, progress)
+
+    def _block(self, progress: Any) -> None:
+        from lab.hosts import host_lock
+
+        with host_lock(campaign=str(self.campaign.document.path)):
+            prepared = prepare(self.campaign, [self.name] if self.lever else [], 1)
+            self.record = create_run(prepared, results_folder(), "block")
+            self.pass_number = 1
+            if self.lever is None or not prepared.levers[0].not_applicable:
+                self._measure_block(progress)
+            self.record.set_status("done")
+
+    def _measure_block(self, progress: Any) -> None:
+        self._launch(self.campaign.control, OPENING, progress, pass_number=0)
+        if self.lever is None:
+            return
+        arms = self._arms(progress)
+        for arm in [*arms, *reversed(arms)]:
+            self._launch(arm, TREATMENT, progress)
+        self._launch(self.campaign.control, CLOSING, progress)
+
+    def _arms(self, progress: Any) -> list[Arm]:
+        assert self.lever is not None
+        control = self.campaign.control
+        if not self.lever.searches:
+            return self.lever.treatments(control, self.engine)
+        return [self._search(progress)]
+
+    def _search(self, progress: Any) -> Arm:
+        """The best candidate on record; what was not tried yet is tried first, in short windows."""
+        assert self.lever is not None
+        while True:
+            tried = [
+                x for x in self.require_run().launches() if x.role == SEARCH and x.record["arm"]["lever"] == self.name
+            ]
+            scores = [(Arm.model_validate(x.record["arm"]), _score(x)) for x in tried]
+            candidate = self.lever.propose(self.campaign.control, self.engine, scores)
+            if candidate is None:
+                return max(scores, key=lambda pair: pair[1])[0]
+            self._launch(candidate, SEARCH, progress)
+
+    def _launch(self, arm: Arm, role: str, progress: Any, pass_number: int | None = None) -> None:
+        run = self.require_run()
+        launches = run.launches()
+        batches = capped_batches(run) if arm.name == CONTROL else []
+        owed = owed_trials(self.campaign, arm.name, [x for x in launches if x.role != SEARCH], batches)
+        controls = [x for x in launches if x.arm == CONTROL and x.ok]
+        task = Task(
+            arm=arm,
+            pass_number=self.pass_number if pass_number is None else pass_number,
+            role=role,
+            owed=owed[:1] if role == SEARCH else owed,
+            lever=self.lever if role == TREATMENT else None,
+            control=controls[-1] if controls else None,
+            window_share=SEARCH_WINDOW_SHARE if role == SEARCH else 1.0,
+        )
+        measure(run, self.campaign, self.engine, task, lambda text: progress(f"pass {task.pass_number}  {text}"))
+
+    def _done(self, arm: Arm, role: str) -> bool:
+        slot = slot_of(self.campaign, arm, self.engine)
+        return any(
+            launch.role == role
+            and launch.pass_number == self.pass_number
+            and launch.arm == arm.name
+            and launch.record["slot_digest"] == slot
+            for launch in self.require_run().launches()
+        )
+
+
+def step_name(pass_number: int, role: str) -> str:
+    """The name of one executed copy of a notebook: `3`, or `3-resumed` for an extra control."""
+    return f"{pass_number}-resumed" if role == RESUMED else str(pass_number)
+
+
+def _score(launch: Launch) -> float:
+    values = [trial.metrics["output_tok_s"] for trial in launch.trials] if launch.ok else []
+    return values[0] if values and values[0] is not None else 0.0

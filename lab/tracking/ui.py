@@ -1,0 +1,69 @@
+"""Serve the published results to a browser, for as long as somebody looks.
+
+Without it everyone starts MLflow by hand, each with another database, on a page that opens at the wrong place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import requests
+
+from lab.errors import LabError
+from lab.tracking import pages, store
+
+
+def ui(results: Path, port: int = 5000, host: str = store.LOOPBACK) -> None:
+    """Serve the project's MLflow in the foreground until interrupted, and print links to the verdicts.
+
+    With MLFLOW_TRACKING_URI set, or a server already running, only the links are printed. Raises InputError when the
+    port is taken, LabError when the server does not start or ends by itself.
+    """
+    foreign = os.environ.get("MLFLOW_TRACKING_URI")
+    if foreign:
+        print(f"MLFLOW_TRACKING_URI is set: {store.shown(foreign)}", flush=True)
+        return
+    folder = results / "mlflow"
+    with store.only_writer(folder):
+        url = store.running(folder)
+        if url:
+            _print_links(url)
+            return
+        store.require_free(host, port)
+        store.prepare(folder)
+        process, url = store.start(folder, port, host)
+        try:
+            store.wait_healthy(process, url, folder)
+            store.record(folder, process, url)
+        except BaseException:
+            process.stop()
+            raise
+    try:
+        _print_links(url)
+        while process.alive():
+            time.sleep(0.5)
+        raise LabError(f"the MLflow server ended by itself; see {folder / 'server.log'}")
+    except KeyboardInterrupt:
+        return
+    finally:
+        (folder / "server.json").unlink(missing_ok=True)
+        process.stop()
+
+
+def _print_links(url: str) -> None:
+    answer = requests.post(
+        f"{url}/api/2.0/mlflow/experiments/search",
+        json={"max_results": 100, "filter": "name LIKE 'levers-%'", "order_by": ["last_update_time DESC"]},
+        timeout=store.PROBE_SECONDS,
+    )
+    experiments = answer.json().get("experiments", []) if answer.ok else []
+    print(f"MLflow serves the results at {url}; Ctrl-C ends it", flush=True)
+    if not experiments:
+        print("nothing is published yet: run `lab publish`", flush=True)
+    for experiment in experiments:
+        number = experiment["experiment_id"]
+        print(f"{experiment['name']}", flush=True)
+        print(f"  verdicts  {pages.verdicts_link(url, number)}", flush=True)
+        print(f"  all runs  {pages.runs_link(url, number)}", flush=True)

@@ -1,0 +1,101 @@
+"""From evidence to a verdict and the sentence that a person would write.
+
+Without one pure function, the same evidence gets a different answer in the notebook, the table and the dashboard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lab.audit.base import Code
+from lab.campaign import HIGHER_IS_BETTER, Rule
+from lab.stats.compare import Effect
+from lab.stats.planning import passes_needed
+
+ADOPT, REJECT, NO_EFFECT, INCONCLUSIVE = "adopt", "reject", "no-effect", "inconclusive"
+INVALID, FAILED, NOT_APPLICABLE = "invalid", "failed", "not-applicable"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a verdict on one treatment rests on."""
+
+    title: str
+    not_applicable: str | None = None
+    failure: str | None = None
+    invalid: list[Code] = field(default_factory=list)
+    treatment_launches: int = 0
+    effect: Effect | None = None
+    effect_matched: Effect | None = None
+    capped: Code | None = None
+    running: float | None = None
+    guards: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A label, the reason in one sentence, and findings worth knowing."""
+
+    label: str
+    reason: str
+    findings: tuple[str, ...] = ()
+
+
+def decide(evidence: Evidence, rule: Rule) -> Verdict:
+    """The first reason wins: not applicable, failed, invalid (an effect not proven among it), guard broken, then the interval."""
+    if evidence.not_applicable:
+        return Verdict(NOT_APPLICABLE, evidence.not_applicable)
+    if evidence.failure:
+        return Verdict(FAILED, evidence.failure)
+    if evidence.invalid:
+        worst = evidence.invalid[0]
+        return Verdict(INVALID, f"{worst.code}: {worst.text}")
+    effect = evidence.effect
+    if effect is None or effect.effect_pct is None:
+        return Verdict(INCONCLUSIVE, "no pass was completed: the treatment or its controls were not measured")
+    findings = ("capacity-limited",) if evidence.capped else ()
+    broken = [name for name, state in evidence.guards.items() if state == "broken"]
+    if broken:
+        text = f"guard broken: {', '.join(broken)} beyond its limit; {_measured(effect, rule)}"
+        return Verdict(REJECT, text, findings)
+    label, text = _label(effect, rule, evidence)
+    if evidence.capped:
+        text = f"{_cap_sentence(evidence)}; {text}"
+    return Verdict(label, text, findings)
+
+
+def _label(effect: Effect, rule: Rule, evidence: Evidence) -> tuple[str, str]:
+    measured = _measured(effect, rule)
+    if evidence.treatment_launches < 2 or effect.ci_low_pct is None or effect.ci_high_pct is None:
+        return INCONCLUSIVE, f"screened only: one launch; {measured}"
+    better = 1 if HIGHER_IS_BETTER[rule.metric] else -1
+    low, high = sorted((better * effect.ci_low_pct, better * effect.ci_high_pct))
+    gain = better * effect.effect_pct
+    least = rule.min_effect_pct
+    if low > 0 and gain >= least:
+        return ADOPT, f"helps: {measured}, above the asked {least:g} %"
+    if high < 0 and -gain >= least:
+        return REJECT, f"hurts: {measured}"
+    if -least < low and high < least:
+        return NO_EFFECT, f"any effect is smaller than {least:g} %: {measured}"
+    needed = passes_needed(effect, max(least / 2, 0.1))
+    more = "" if needed is None else f"; about {needed} more passes would tell"
+    return INCONCLUSIVE, f"cannot be told from launch noise: {measured}{more}"
+
+
+def _measured(effect: Effect, rule: Rule) -> str:
+    interval = "" if effect.ci_low_pct is None else f" [{_signed(effect.ci_low_pct)}, {_signed(effect.ci_high_pct)}]"
+    return f"{rule.metric} {_signed(effect.effect_pct)} %{interval} at C={rule.concurrency}"
+
+
+def _cap_sentence(evidence: Evidence) -> str:
+    capped, matched = evidence.capped, evidence.effect_matched
+    text = f"capacity-limited: {capped.text}" if capped else ""
+    if matched is None or matched.effect_pct is None:
+        return text
+    batch = "" if evidence.running is None else f" of {evidence.running:.0f}"
+    return f"{text}; at equal batch{batch}: {_signed(matched.effect_pct)} %"
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.1f}".replace("-", "−")

@@ -1,0 +1,201 @@
+"""Tables and pictures of a study, for notebooks and for the files that are kept beside them.
+
+Without it the notebooks would hold pandas and matplotlib code, each a little different.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.campaign import CONTROL, HIGHER_IS_BETTER, Rule
+from lab.health import hardware_of, trial_bound
+from lab.judgement import Audited, judge
+from lab.records import JUDGED, SEARCH, Run
+from lab.roofline.model import Model
+from lab.roofline.step import Layout, bound
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+    from lab.study import Study
+
+_CURVE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def trials(run: Run, arms: set[str] | None = None) -> pandas.DataFrame:
+    """One row per trial of a run: what was asked, what ran, what came of it, and whether it may be believed."""
+    import pandas
+
+    hardware = hardware_of(run.campaign["hardware"])
+    rows = []
+    for entry in judge(run).audited:
+        trial = entry.trial
+        if arms is not None and trial.launch.arm not in arms:
+            continue
+        limit = trial_bound(trial, hardware)
+        value = trial.metrics["output_tok_s"]
+        rows.append(
+            {
+                "launch": trial.launch.record["launch"],
+                "pass": trial.launch.pass_number,
+                "arm": trial.launch.arm,
+                "treatment": trial.launch.record["arm"]["treatment"],
+                "role": trial.launch.role,
+                "workload": trial.workload,
+                "concurrency": trial.concurrency,
+                "running": trial.server["running"],
+                "waiting": trial.server["waiting"],
+                **trial.metrics,
+                "bound_fraction": value / limit.bound_tok_s if limit and value is not None else None,
+                "valid": entry.valid,
+                "codes": ", ".join(code.code for code in entry.codes),
+            }
+        )
+    return pandas.DataFrame(rows)
+
+
+def launch_values(run: Run) -> pandas.DataFrame:
+    """One row per judged and valid launch: pass, order, arm, value of the rule's metric."""
+    import pandas
+
+    metric = _rule(run).metric
+    entries = [entry for entry in judge(run).audited if _judged(entry)]
+    rows = [
+        {
+            "pass": entry.trial.launch.pass_number,
+            "order": entry.trial.launch.record["order"],
+            "arm": entry.trial.launch.arm,
+            "value": entry.trial.metrics[metric],
+        }
+        for entry in entries
+        if entry.valid and entry.trial.metrics[metric] is not None
+    ]
+    return pandas.DataFrame(rows, columns=["pass", "order", "arm", "value"])
+
+
+def effect_picture(run: Run, lever: str | None = None) -> Figure:
+    """Forest plot of one lever, or of all."""
+    from lab.report import plots
+
+    judgement = judge(run)
+    rows = [row for row in judgement.rows if lever is None or row["lever"] == lever]
+    return plots.effect_forest(rows, judgement.rule.min_effect_pct)
+
+
+def running_picture(run: Run, arms: list[str]) -> Figure:
+    """Requested against running requests over time, in the last judged trial of each arm."""
+    import pandas
+
+    from lab.report import plots
+
+    last = {e.trial.launch.arm: e.trial for e in judge(run).audited if _judged(e) and e.trial.launch.arm in arms}
+    chosen = {arm: last[arm] for arm in arms if arm in last}
+    return plots.running_over_time(
+        {arm: pandas.read_parquet(trial.folder / "timeline.parquet") for arm, trial in chosen.items()},
+        _rule(run).concurrency,
+        {arm: trial.launch.effective.get("cap") for arm, trial in chosen.items()},
+        {arm: (t.record["window"]["opened_s"], t.record["window"]["closed_s"]) for arm, t in chosen.items()},
+    )
+
+
+def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
+    """Every believed trial against the memory bound of the control's model on this hardware."""
+    from lab.report import plots
+
+    entries = [
+        entry.trial
+        for entry in judge(run).audited
+        if entry.valid and entry.trial.launch.role != SEARCH and (arms is None or entry.trial.launch.arm in arms)
+    ]
+    points = [
+        {"arm": t.launch.arm, "batch": t.server["running"], "output_tok_s": t.metrics["output_tok_s"]} for t in entries
+    ]
+    hardware = hardware_of(run.campaign["hardware"])
+    controls = [trial for trial in entries if trial.launch.arm == CONTROL]
+    if hardware is None or not controls or run.campaign["model"]["not_modelled"]:
+        return plots.roofline(points, [])
+    context = controls[0].metrics["mean_context_tokens"] or 1
+    facts = controls[0].launch.effective
+    curve = [
+        {
+            "batch": batch,
+            "bound_tok_s": bound(
+                Model(**run.campaign["model"]),
+                hardware,
+                Layout(),
+                batch,
+                context,
+                kv_dtype_k=facts["kv_dtype_k"],
+                kv_dtype_v=facts["kv_dtype_v"],
+            ).bound_tok_s,
+        }
+        for batch in _CURVE_BATCHES
+    ]
+    label = f"{hardware.name}, {hardware.memory_bandwidth_bytes_s / 1e9:.1f} GB/s"
+    return plots.roofline(points, curve, label)
+
+
+def launches_picture(run: Run) -> Figure:
+    """The rule's metric by launch: noise and drift."""
+    from lab.report import plots
+
+    metric = _rule(run).metric
+    unit = "ms" if metric.endswith("_ms") else "tok/s"
+    return plots.launches(launch_values(run), metric, unit)
+
+
+def save_pictures(study: Study, folder: Path) -> None:
+    """Keep a study's pictures as PNG files; a lever without measurements has none."""
+    from lab.report import plots
+
+    run, arms = study.require_run(), study.arms()
+    if not any(_judged(entry) for entry in judge(run).audited if entry.trial.launch.arm in arms):
+        return
+    pictures = {"running": running_picture(run, arms), "roofline": roofline_picture(run, set(arms))}
+    if study.lever:
+        pictures["effect"] = effect_picture(run, study.name)
+    else:
+        pictures["launches"] = launches_picture(run)
+    for name, figure in pictures.items():
+        plots.save(figure, folder / f"{name}.png")
+
+
+def heading(run: Run) -> str:
+    """The line above a table: campaign, run, model and formats, rule."""
+    from lab.report import words
+
+    controls = [launch for launch in run.launches() if launch.arm == CONTROL]
+    return words.heading(run.campaign["file"], run.run_id, controls[0].record["effective"] if controls else None)
+
+
+def _judged(entry: Audited) -> bool:
+    launch = entry.trial.launch
+    return entry.trial.purpose == JUDGED and launch.role != SEARCH and launch.ok
+
+
+def _rule(run: Run) -> Rule:
+    return Rule.model_validate(run.campaign["file"]["rule"])
+
+
+def better_word(metric: str) -> str:
+    """`higher` or `lower`, whichever is better."""
+    return "higher" if HIGHER_IS_BETTER[metric] else "lower"
+
+
+class Table:
+    """Verdict rows that show themselves as a table in a notebook and as text in a terminal."""
+
+    def __init__(self, rows: list[dict[str, Any]], heading: str) -> None:
+        self.rows, self.heading = rows, heading
+
+    def __repr__(self) -> str:
+        from lab.report.table import render
+
+        return render(self.rows, "table", 120, self.heading)
+
+    def _repr_markdown_(self) -> str:
+        from lab.report.table import render
+
+        return render(self.rows, "md", heading=self.heading)

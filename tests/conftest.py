@@ -1,0 +1,29 @@
+"""Fixtures of the core rooms' tests: a cache and results of their own, and an engine that starts nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import engines
+from lab.engines import base
+from tests.builders import StubEngine
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty results folder that the lab uses."""
+    folder = tmp_path / "results"
+    monkeypatch.setenv("LAB_RESULTS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubEngine:
+    """The engine `stub`, known to the lab for one test, and a cache of its own."""
+    engines.names()
+    monkeypatch.setenv("LAB_CACHE", str(tmp_path / "cache"))
+    engine = StubEngine()
+    monkeypatch.setitem(base.REGISTERED, "stub", engine)
+    return engine

@@ -1,0 +1,120 @@
+"""Short campaigns on the real embedded server, and ways to run the lab as a person does.
+
+Windows are seconds long, so figures of these runs say nothing; that they are measured, judged and kept does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.campaign import PROJECT
+from lab.hosts import marked_processes
+from lab.records import Run
+
+BASE: dict[str, Any] = {
+    "name": "short",
+    "model": {"name": "SmolLM2-135M-Instruct", "checkpoint": "smollm2-135m-q4_1"},
+    "server": {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 4096}},
+    "workloads": {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}},
+    "window": {"warmup_seconds": 0.5, "seconds": 2.5, "min_steady_seconds": 1},
+    "rule": {"workload": "chat", "concurrency": 4, "passes": {"min": 1, "max": 1}},
+    "accuracy": {"allow_unknown": True},
+    "limits": {"start_seconds": 60, "stall_seconds": 30, "drain_seconds": 20},
+    "levers": {},
+}
+
+
+class Lab:
+    """The command line with a results folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.results = folder / "results"
+        self.env = {**os.environ, "LAB_RESULTS": str(self.results)}
+        self.env.pop("MLFLOW_TRACKING_URI", None)
+
+    def campaign(self, **changes: Any) -> Path:
+        """A campaign file: BASE with whole top-level keys replaced."""
+        path = self.folder / "short.yaml"
+        path.write_text(yaml.safe_dump({**BASE, **changes}, sort_keys=False))
+        return path
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-m", "lab", *map(str, arguments)]
+
+    def run(self, *arguments: str | Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.env,
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=self.env,
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def latest(self) -> Run:
+        return Run((self.results / "short" / "latest").resolve())
+
+    def has_run(self) -> bool:
+        return (self.results / "short" / "latest").exists()
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Verdict rows of the latest run by lever."""
+        answer = self.run("verdicts", "--format", "json")
+        assert answer.returncode == 0, answer.stderr
+        return {row["lever"]: row for row in json.loads(answer.stdout)}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    yield from _cleanly(Lab(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    yield from _cleanly(Lab(tmp_path_factory.mktemp("lab")))
+
+
+def _cleanly(lab: Lab) -> Iterator[Lab]:
+    yield lab
+    for status in lab.results.glob("*/*/status.json"):
+        left = marked_processes(status.parent.name)
+        assert left == [], f"processes of {status.parent.name} outlived the test: {left}"
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Wait until a question has a true answer, and give it back."""
+    import time
+
+    def wait(question: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if answer := question():
+                return answer
+            time.sleep(0.05)
+        raise AssertionError(f"not within {seconds} s: {what}")
+
+    return wait
