@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import pandas
 
     from lab.campaign import Campaign
-    from lab.study import Study
-    from lab.summary import Summary
+    from lab.lever_study import Study
+    from lab.run_summary import Summary
     from lab.views import Table
 
 __version__ = "0.1.0"
@@ -32,14 +32,14 @@ def study(
     By hand give nothing more: `.run()` then measures a block of its own. The runner names a `run` folder and which
     part of a pass is owed; `measure=False` only reads records. Raises InputError for an unknown lever or file.
     """
-    from lab.study import Study
+    from lab.lever_study import Study
 
     return Study(lever, campaign, run, pass_number, role, measure)
 
 
-def summary(campaign: str = "", *, run: str = "", measure: bool = False) -> Summary:
+def summary(campaign: str = "", *, run: str = "") -> Summary:
     """All levers of one run, from records only: table and pictures. Default: the run touched last."""
-    from lab.summary import Summary
+    from lab.run_summary import Summary
 
     return Summary(campaign, run)
 

@@ -105,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
     from lab import views
     from lab.report.table import render
 
-    print(render(_rows(run.path), "table", heading=views.heading(run)))
+    print(render(_rows(run.path), "table", heading=views.heading(run)), end="")
     say(f"records: {run.path}")
     say("dashboards: python -m lab ui")
     failures = run.notebook_failures()
@@ -119,8 +119,9 @@ def _verdicts(options: argparse.Namespace) -> int:
     from lab.records import pick_run, results_folder
     from lab.report.table import render
 
+    refused = _verdict_names(options.fail_on)
     run = pick_run(results_folder(), options.campaign, options.run)
-    if options.rejudge or not (run.path / "judgements").exists():
+    if options.rejudge or run.status["state"] != "done" or not _stored(run.path).exists():
         from lab import judgement
 
         judged = judgement.judge(run)
@@ -129,8 +130,8 @@ def _verdicts(options: argparse.Namespace) -> int:
         rows = judged.rows
     else:
         rows = _rows(run.path)
-    print(render(rows, options.format, heading=views.heading(run)))
-    return 1 if {row["verdict"] for row in rows} & _verdict_names(options.fail_on) else 0
+    print(render(rows, options.format, heading=views.heading(run)), end="")
+    return 1 if {row["verdict"] for row in rows} & refused else 0
 
 
 def _verdict_names(text: str | None) -> set[str]:
@@ -150,10 +151,14 @@ def _verdict_names(text: str | None) -> set[str]:
 def _rows(path: Path) -> list[dict]:
     """The verdicts written under the run's own rule."""
     from lab.files import read_json
+
+    return read_json(_stored(path))
+
+
+def _stored(path: Path) -> Path:
     from lab.records import Run
 
-    digest = Run(path).campaign["rule_digest"]
-    return read_json(path / "judgements" / digest / "verdicts.json")
+    return path / "judgements" / Run(path).campaign["rule_digest"] / "verdicts.json"
 
 
 def _audit(options: argparse.Namespace) -> int:

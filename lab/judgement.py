@@ -49,7 +49,17 @@ class Judgement:
 
 def judge(run: Run, rule: Rule | None = None) -> Judgement:
     """Judge a run by its own frozen rule, or by another one."""
-    return _Judge(run, rule or Rule.model_validate(run.campaign["file"]["rule"])).judgement()
+    rule = rule or Rule.model_validate(run.campaign["file"]["rule"])
+    launches = run.launches()
+    key = (run.path, tuple(launch.id for launch in launches), tuple(run.notebook_failures()), rule.digest())
+    if key not in _JUDGED:
+        _JUDGED.clear()
+        _JUDGED[key] = _Judge(run, rule, launches).judgement()
+    return _JUDGED[key]
+
+
+# The last judgement: a notebook asks for the same one in every cell, and closed launches never change.
+_JUDGED: dict[Any, Judgement] = {}
 
 
 def write(run: Run, judgement: Judgement) -> None:
@@ -67,13 +77,13 @@ def capped_batches(run: Run) -> list[int]:
     """Batches that capped treatments really ran, which the next control launches measure for comparison."""
     entries = judge(run).audited
     capped = [entry.trial for entry in entries if "capacity-limited" in _names(entry.codes)]
-    return sorted({round(trial.server["running"]) for trial in capped if trial.purpose == JUDGED})
+    judged = [trial for trial in capped if trial.purpose == JUDGED and trial.launch.role != SEARCH]
+    return sorted({round(trial.server["running"]) for trial in judged})
 
 
 class _Judge:
-    def __init__(self, run: Run, rule: Rule) -> None:
-        self.run, self.rule = run, rule
-        self.launches = run.launches()
+    def __init__(self, run: Run, rule: Rule, launches: list[Launch]) -> None:
+        self.run, self.rule, self.launches = run, rule, launches
         self.hardware = hardware_of(run.campaign["hardware"])
         caps = [launch.effective.get("cap") for launch in self.launches if launch.arm == CONTROL and launch.ok]
         known = [cap for cap in caps if cap is not None]
@@ -183,7 +193,10 @@ class _Judge:
         controls = [
             entry.trial
             for entry in self.audited
-            if entry.valid and entry.trial.purpose == MATCHED and entry.trial.concurrency == round(batch)
+            if entry.valid
+            and entry.trial.purpose == MATCHED
+            and entry.trial.launch.ok
+            and entry.trial.concurrency == round(batch)
         ]
         trials = [*mine, *controls]
         return self._compare([(trial, _value(trial, self.rule.metric)) for trial in trials], arm)
@@ -265,7 +278,7 @@ def _drifts(effect: Effect | None) -> bool:
 
 
 def _adjust(rows: list[dict[str, Any]]) -> None:
-    """Holm's step-down adjustment (Holm 1979, Scand. J. Statist. 6:65-70) over the campaign: a column, not the verdict."""
+    """Holm's step-down adjustment over the campaign (1979, Scand. J. Statist. 6:65-70): a column, not the verdict."""
     tested = sorted((row for row in rows if row["p_value"] is not None), key=lambda row: row["p_value"])
     running = 0.0
     for index, row in enumerate(tested):

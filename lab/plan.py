@@ -76,12 +76,14 @@ def lever_order(names: Sequence[str], pass_number: int) -> list[str]:
     return rotated[::-1] if pass_number % 2 == 0 else rotated
 
 
-def next_pass(levers: Sequence[LeverPlan], pass_number: int, launches: Sequence[Launch]) -> list[Step]:
+def next_pass(
+    levers: Sequence[LeverPlan], pass_number: int, launches: Sequence[Launch], resumed: bool = False
+) -> list[Step]:
     """The steps that pass `pass_number` still needs, given what was already measured.
 
-    The first pass opens with a control; every pass closes with one, which opens the next. A pass that was interrupted
-    goes on after a fresh control launch, so that its treatments stand between controls of the same hour. A control
-    that failed neither opens nor closes anything.
+    The first pass opens with a control; every pass closes with one, which opens the next. A pass that was interrupted,
+    or whose opening control is of an earlier sitting (`resumed`), goes on after a fresh control launch, so that its
+    treatments stand between controls of the same hour. A control that failed neither opens nor closes anything.
     """
     mine = [launch for launch in launches if launch.pass_number == pass_number]
     if any(launch.role == CLOSING and launch.ok for launch in mine):
@@ -97,7 +99,7 @@ def next_pass(levers: Sequence[LeverPlan], pass_number: int, launches: Sequence[
     steps: list[Step] = []
     if not opened:
         steps.append(Step(BASELINE, BASELINE_NOTEBOOK, pass_number - 1, OPENING))
-    elif done and todo:
+    elif todo and (done or resumed):
         steps.append(Step(BASELINE, BASELINE_NOTEBOOK, pass_number, RESUMED))
     steps += [Step(name, by_name[name].notebook, pass_number, TREATMENT) for name in todo]
     return [*steps, Step(BASELINE, BASELINE_NOTEBOOK, pass_number, CLOSING)]

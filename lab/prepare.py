@@ -41,8 +41,8 @@ class Prepared:
 def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int | None = None) -> Prepared:
     """Check the campaign against its engine and model; raises InputError for the first thing that is wrong.
 
-    `only`: names of levers to measure (None: all); `passes`: overrides `rule.passes.max`. Until levers leave early, the number
-    of passes is fixed: the maximum.
+    `only`: names of levers to measure (None: all); `passes`: overrides `rule.passes.max`. Until levers leave early,
+    the number of passes is fixed: the maximum.
     """
     levers = resolve(campaign, only)
     engine = _engine(campaign)
@@ -54,7 +54,7 @@ def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int |
         treatments = [] if planned.not_applicable or lever.searches else lever.treatments(control, engine)
         for arm in treatments:
             if arm.digest == control.digest:
-                text = "the treatment is equal to the control; change a flag, a variable, the checkpoint or the runtime"
+                text = "the treatment is equal to the control; change a flag, variable, checkpoint or runtime"
                 raise campaign.document.error(("levers", lever.name), text)
             if arm.checkpoint != control.checkpoint:
                 _checkpoint(campaign, arm, ("levers", lever.name))

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from lab import judgement, plan
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
 from lab.errors import InputError, LabError
 from lab.hosts import LocalHost, host_lock
+from lab.lever_study import step_name
 from lab.plan import LeverPlan, Step, load_levers
 from lab.prepare import campaign_digest, create_run, prepare
 from lab.records import TREATMENT, Launch, Run, pick_run, results_folder, runs
-from lab.study import step_name
 
 NOTEBOOKS = PROJECT / "notebooks"
 SUMMARY = "90_summary"
@@ -54,11 +55,13 @@ def run_campaign(
             prepared = prepare(campaign, only, passes)
             _check_budget(campaign, prepared.levers, prepared.passes, over_budget)
             run = create_run(prepared, results_folder(), "campaign")
+            resumed = False
         else:
+            resumed = True
             prepare(campaign, [lever.name for lever in load_levers(run.plan)])
             run.forget_notebook_failures()
         run.set_status("running")
-        return _Runner(campaign, run).complete(publish)
+        return _Runner(campaign, run, resumed).complete(publish)
 
 
 def _resumable(campaign: Campaign, asked: bool, run_id: str | None) -> Run | None:
@@ -106,8 +109,8 @@ def _check_budget(campaign: Campaign, levers: Sequence[LeverPlan], passes: int, 
 
 
 class _Runner:
-    def __init__(self, campaign: Campaign, run: Run) -> None:
-        self.campaign, self.run = campaign, run
+    def __init__(self, campaign: Campaign, run: Run, resumed: bool) -> None:
+        self.campaign, self.run, self.resumed = campaign, run, resumed
         self.levers = load_levers(run.plan)
         self.started = time.monotonic()
 
@@ -128,7 +131,9 @@ class _Runner:
 
     def _measure(self) -> None:
         for pass_number in range(1, self.run.plan["passes"] + 1):
-            for step in plan.next_pass(self._open_levers(), pass_number, self.run.launches()):
+            steps = plan.next_pass(self._open_levers(), pass_number, self.run.launches(), self.resumed)
+            self.resumed = self.resumed and not steps
+            for step in steps:
                 if step.role == TREATMENT and not self._open(step.lever):
                     continue
                 self._step(step)
@@ -151,7 +156,7 @@ class _Runner:
         return not failed and len(died) < 2 and not unproven and lever not in self.run.notebook_failures()
 
     def _control_stands(self) -> bool:
-        """Whether the control can be compared with: raises LabError when it does not start, False when its load is capped."""
+        """Whether the control can be compared with: False when its load is capped; LabError when it does not start."""
         controls = [launch for launch in self.run.launches() if launch.arm == CONTROL]
         last = controls[-1]
         if not last.ok:
@@ -166,7 +171,7 @@ class _Runner:
         return "batch-cap" not in codes
 
     def _step(self, step: Step) -> None:
-        """One notebook of one pass, tried again once; a lever's second failure leaves the lever, the control's ends the run."""
+        """One notebook of one pass, tried twice; a lever that fails twice leaves, a control that does ends the run."""
         name = step_name(step.pass_number, step.role)
         folder = self.run.lever_folder(step.lever) / "passes"
         before = {launch.id for launch in self.run.launches()}
@@ -188,14 +193,20 @@ class _Runner:
         """Judge, then execute each notebook once more from records, and the summary last."""
         judgement.write(self.run, judgement.judge(self.run))
         shown = [(BASELINE, plan.BASELINE_NOTEBOOK)] + [(lever.name, lever.notebook) for lever in self.levers]
-        for lever, notebook in [*shown, ("summary", SUMMARY)]:
-            folder = self.run.lever_folder(lever)
-            say(f"showing {lever}")
-            target = folder / "executed.ipynb"
-            problem = self._execute(lever, notebook, target, folder / "DONE", {"measure": False})
-            if problem is not None:
-                raise LabError(f"{target}: {problem}")
+        say(f"showing {len(shown)} notebooks and the summary")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing is measured any more
+            problems = list(pool.map(lambda pair: self._show_one(*pair), [*shown, ("summary", SUMMARY)]))
+        if failed := [problem for problem in problems if problem]:
+            raise LabError(failed[0])
+
+    def _show_one(self, lever: str, notebook: str) -> str | None:
+        folder = self.run.lever_folder(lever)
+        target = folder / "executed.ipynb"
+        parameters = {} if notebook == SUMMARY else {"measure": False}
+        problem = self._execute(lever, notebook, target, folder / "DONE", parameters)
+        if problem is None:
             _write_html(target)
+        return None if problem is None else f"{target}: {problem}"
 
     def _execute(
         self, lever: str, notebook: str, target: Path, sentinel: Path, parameters: dict[str, Any]

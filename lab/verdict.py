@@ -13,6 +13,8 @@ from lab.stats.compare import Effect
 from lab.stats.planning import passes_needed
 
 ADOPT, REJECT, NO_EFFECT, INCONCLUSIVE = "adopt", "reject", "no-effect", "inconclusive"
+# Beyond this the figure says only: not with this rule on this machine.
+MOST_PASSES_NAMED = 50
 INVALID, FAILED, NOT_APPLICABLE = "invalid", "failed", "not-applicable"
 
 
@@ -42,7 +44,8 @@ class Verdict:
 
 
 def decide(evidence: Evidence, rule: Rule) -> Verdict:
-    """The first reason wins: not applicable, failed, invalid (an effect not proven among it), guard broken, then the interval."""
+    """The first reason wins: not applicable, failed, invalid (an effect not proven among it), not measured, screened
+    only, guard broken, then the interval."""
     if evidence.not_applicable:
         return Verdict(NOT_APPLICABLE, evidence.not_applicable)
     if evidence.failure:
@@ -55,7 +58,7 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
         return Verdict(INCONCLUSIVE, "no pass was completed: the treatment or its controls were not measured")
     findings = ("capacity-limited",) if evidence.capped else ()
     broken = [name for name, state in evidence.guards.items() if state == "broken"]
-    if broken:
+    if broken and not _screened(evidence, effect):
         text = f"guard broken: {', '.join(broken)} beyond its limit; {_measured(effect, rule)}"
         return Verdict(REJECT, text, findings)
     label, text = _label(effect, rule, evidence)
@@ -66,7 +69,7 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
 
 def _label(effect: Effect, rule: Rule, evidence: Evidence) -> tuple[str, str]:
     measured = _measured(effect, rule)
-    if evidence.treatment_launches < 2 or effect.ci_low_pct is None or effect.ci_high_pct is None:
+    if _screened(evidence, effect):
         return INCONCLUSIVE, f"screened only: one launch; {measured}"
     better = 1 if HIGHER_IS_BETTER[rule.metric] else -1
     low, high = sorted((better * effect.ci_low_pct, better * effect.ci_high_pct))
@@ -78,9 +81,21 @@ def _label(effect: Effect, rule: Rule, evidence: Evidence) -> tuple[str, str]:
         return REJECT, f"hurts: {measured}"
     if -least < low and high < least:
         return NO_EFFECT, f"any effect is smaller than {least:g} %: {measured}"
-    needed = passes_needed(effect, max(least / 2, 0.1))
-    more = "" if needed is None else f"; about {needed} more passes would tell"
+    needed = passes_needed(effect, max(least / 2, 0.1), rule.alpha)
+    more = "" if not needed else f"; {_passes(needed)} would tell"
+    if low > 0 or high < 0:
+        return INCONCLUSIVE, f"cannot be told from an effect below {least:g} %: {measured}{more}"
     return INCONCLUSIVE, f"cannot be told from launch noise: {measured}{more}"
+
+
+def _passes(needed: int) -> str:
+    if needed > MOST_PASSES_NAMED:
+        return f"more than {MOST_PASSES_NAMED} further passes"
+    return f"about {needed} more pass{'' if needed == 1 else 'es'}"
+
+
+def _screened(evidence: Evidence, effect: Effect) -> bool:
+    return evidence.treatment_launches < 2 or effect.ci_low_pct is None or effect.ci_high_pct is None
 
 
 def _measured(effect: Effect, rule: Rule) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-    from lab.study import Study
+    from lab.lever_study import Study
 
 _CURVE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 

@@ -101,20 +101,24 @@ def _construct(node: yaml.Node, location: Location, document: Document) -> Any:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
-            document.lines[location + (key,)] = key_node.start_mark.line + 1
+            document.lines[(*location, key)] = key_node.start_mark.line + 1
             if key in result:
-                raise document.error(location + (key,), "this key stands here twice; remove one")
-            result[key] = _construct(value_node, location + (key,), document)
-            document.lines[location + (key,)] = key_node.start_mark.line + 1
+                raise document.error((*location, key), "this key stands here twice; remove one")
+            result[key] = _construct(value_node, (*location, key), document)
+            document.lines[(*location, key)] = key_node.start_mark.line + 1
         return result
     if isinstance(node, yaml.SequenceNode):
-        return [_construct(child, location + (i,), document) for i, child in enumerate(node.value)]
+        return [_construct(child, (*location, i), document) for i, child in enumerate(node.value)]
     try:
         value = yaml.SafeLoader("").construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
         reason = getattr(error, "problem", None) or str(error)
         raise document.error(location, f"'{node.value}' cannot be read: {reason}") from None
-    return _expand(value, location, document) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    expanded = _expand(value, location, document)
+    plain = getattr(node, "style", None) is None and _VARIABLE.fullmatch(value)
+    return _number(expanded) if plain else expanded
 
 
 def _expand(value: str, location: Location, document: Document) -> str:
@@ -125,6 +129,15 @@ def _expand(value: str, location: Location, document: Document) -> str:
         return os.environ[name]
 
     return _VARIABLE.sub(read, value)
+
+
+def _number(text: str) -> Any:
+    """A number or truth value that an unquoted variable holds, as if it stood in the file; else the text."""
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return text
+    return value if isinstance(value, bool | int | float) else text
 
 
 def _explain(problem: Any, model: type[BaseModel]) -> str:

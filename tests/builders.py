@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import yaml
 
 from lab.campaign import CONTROL, Arm, Campaign, Limits, Rule
-from lab.engines.base import Capabilities, Engine, Server
+from lab.engines.base import Capabilities, Engine, Failure, Server
 from lab.errors import InputError
 from lab.files import suggest, write_json, write_text
 from lab.plan import Estimate, LeverPlan, dump
@@ -122,6 +122,9 @@ class StubEngine(Engine):
     def launch(self, arm: Arm, folder: Path, limits: Limits, marker: str) -> Server:
         raise AssertionError("these tests start no server")
 
+    def failure(self, log: str, code: int | None) -> Failure:
+        return Failure("crashed", f"ended with code {code}")
+
 
 def control_arm(**values: Any) -> Arm:
     """The control that the levers' tests change."""
@@ -173,6 +176,8 @@ TRIAL: dict[str, Any] = {
         "mean_context_tokens": 80.0,
     },
 }
+# Further arguments of `RunBuilder.launch` for a server that runs two requests at most.
+CAPPED: dict[str, Any] = {"changes": {"server.running": 2.0, "server.waiting": 2.0}, "facts": {"cap": 2}}
 EFFECTIVE = {"cap": 4, "cap_source": "/slots", "kv_tokens": 4096, "kv_dtype_k": "f16", "kv_dtype_v": "f16"}
 
 

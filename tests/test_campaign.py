@@ -93,29 +93,77 @@ def test_a_set_variable_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
-    "an unknown key": ({"rule.min_efect_pct": 3}, "min_efect_pct", "rule.min_efect_pct: unknown key; did you mean 'min_effect_pct'?"),
+    "an unknown key": (
+        {"rule.min_efect_pct": 3},
+        "min_efect_pct",
+        "rule.min_efect_pct: unknown key; did you mean 'min_effect_pct'?",
+    ),
     "an unknown section": ({"workload": {}}, "workload: {}", "workload: unknown key; did you mean 'workloads'?"),
-    "a wrong type": ({"window.seconds": "soon"}, "seconds", "window.seconds: input should be a valid number, got 'soon'"),
-    "a number in quotes": ({"rule.concurrency": "4"}, "concurrency: '4'", "rule.concurrency: input should be a valid integer, got '4'"),
+    "a wrong type": (
+        {"window.seconds": "soon"},
+        "seconds",
+        "window.seconds: input should be a valid number, got 'soon'",
+    ),
+    "a number in quotes": (
+        {"rule.concurrency": "4"},
+        "concurrency: '4'",
+        "rule.concurrency: input should be a valid integer, got '4'",
+    ),
     "a flag that is a mapping": (
         {"server.flags.slots": {"a": 1}},
         "slots:",
         "server.flags.slots: none of bool, int, float, str, list fits, got {'a': 1}",
     ),
-    "an infinite window": ({"window.seconds": float("inf")}, "seconds", "window.seconds: input should be a finite number, got inf"),
-    "a truth value in the environment": ({"server.env": {"WAIT": True}}, "WAIT", "server.env.WAIT: input should be a valid string, got True"),
-    "a window of no length": ({"window.seconds": 0}, "seconds", "window.seconds: input should be greater than 0, got 0"),
-    "more passes at least than at most": ({"rule.passes": {"min": 3, "max": 2}}, "passes", "rule.passes: max (2) is below min (3)"),
-    "no pass at all": ({"rule.passes.min": 0}, "min:", "rule.passes.min: input should be greater than or equal to 1, got 0"),
-    "an unknown workload": ({"rule.workload": "chatt"}, "workload: chatt", "rule.workload: there is no workload 'chatt'; did you mean 'chat'?"),
-    "an unknown kind of workload": ({"workloads.chat.kind": "talk"}, "kind", "workloads.chat.kind: input should be 'chat', got 'talk'"),
-    "a level that is not measured": ({"rule.concurrency": 8}, "concurrency: 8", "rule.concurrency: 8 is not measured by the workload [1, 4]"),
+    "an infinite window": (
+        {"window.seconds": float("inf")},
+        "seconds",
+        "window.seconds: input should be a finite number, got inf",
+    ),
+    "a truth value in the environment": (
+        {"server.env": {"WAIT": True}},
+        "WAIT",
+        "server.env.WAIT: input should be a valid string, got True",
+    ),
+    "a window of no length": (
+        {"window.seconds": 0},
+        "seconds",
+        "window.seconds: input should be greater than 0, got 0",
+    ),
+    "more passes at least than at most": (
+        {"rule.passes": {"min": 3, "max": 2}},
+        "passes",
+        "rule.passes: max (2) is below min (3)",
+    ),
+    "no pass at all": (
+        {"rule.passes.min": 0},
+        "min:",
+        "rule.passes.min: input should be greater than or equal to 1, got 0",
+    ),
+    "an unknown workload": (
+        {"rule.workload": "chatt"},
+        "workload: chatt",
+        "rule.workload: there is no workload 'chatt'; did you mean 'chat'?",
+    ),
+    "an unknown kind of workload": (
+        {"workloads.chat.kind": "talk"},
+        "kind",
+        "workloads.chat.kind: input should be 'chat', got 'talk'",
+    ),
+    "a level that is not measured": (
+        {"rule.concurrency": 8},
+        "concurrency: 8",
+        "rule.concurrency: 8 is not measured by the workload [1, 4]",
+    ),
     "a level that stands twice": (
         {"workloads.chat.concurrency": [4, 4]},
         "concurrency:",
         "workloads.chat.concurrency: levels must be distinct whole numbers of at least 1",
     ),
-    "no workload": ({"workloads": {}}, "workloads", "workloads: dictionary should have at least 1 item after validation, not 0, got {}"),
+    "no workload": (
+        {"workloads": {}},
+        "workloads",
+        "workloads: dictionary should have at least 1 item after validation, not 0, got {}",
+    ),
     "an unknown metric": (
         {"rule.metric": "output_toks"},
         "metric",
@@ -136,8 +184,16 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "ttft_p50_ms",
         "rule.guards.ttft_p50_ms: give exactly one of max_increase_pct and max_decrease_pct",
     ),
-    "a name with capitals": ({"name": "Big Run"}, "name: Big", "name: 'Big Run' may hold only small letters, digits and '-'"),
-    "a name that climbs": ({"name": "../up"}, "name: ../up", "name: '../up' may hold only small letters, digits and '-'"),
+    "a name with capitals": (
+        {"name": "Big Run"},
+        "name: Big",
+        "name: 'Big Run' may hold only small letters, digits and '-'",
+    ),
+    "a name that climbs": (
+        {"name": "../up"},
+        "name: ../up",
+        "name: '../up' may hold only small letters, digits and '-'",
+    ),
     "a lever with a path in its name": (
         {"levers": {"a/b": {"custom": {}}}},
         "a/b",
@@ -148,8 +204,12 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "control",
         "levers.control: a lever's name holds only small letters, digits and '_'",
     ),
-    "a lever without a mapping": ({"levers": {"mtp": None}}, "mtp", "levers.mtp: input should be a valid dictionary, got None"),
-}  # fmt: skip
+    "a lever without a mapping": (
+        {"levers": {"mtp": None}},
+        "mtp",
+        "levers.mtp: input should be a valid dictionary, got None",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", BAD)

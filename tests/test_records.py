@@ -42,7 +42,9 @@ def test_a_launch_reads_back_with_its_trials_facts_and_log(run: Run) -> None:
     launch = run.launches()[1]
     assert (launch.id, launch.arm, launch.pass_number, launch.ok) == ("001-mtp", "control", 0, True)
     assert launch.effective["cap"] == 4
-    assert [(trial.id, trial.workload, trial.concurrency) for trial in launch.trials] == [("001-mtp/chat-c4", "chat", 4)]
+    assert [(trial.id, trial.workload, trial.concurrency) for trial in launch.trials] == [
+        ("001-mtp/chat-c4", "chat", 4)
+    ]
     assert launch.trials[0].record == TRIAL
     assert launch.log_text() == "started\nstopped\n"
 
@@ -115,7 +117,11 @@ def test_latest_names_the_newest_run(results: Path) -> None:
 
 def test_a_new_run_holds_its_campaign_and_plan_before_any_launch(results: Path) -> None:
     run = make(results)
-    assert (run.campaign["run_id"], run.campaign["file"], run.plan["mode"]) == (run.run_id, {"name": "small"}, "campaign")
+    assert (run.campaign["run_id"], run.campaign["file"], run.plan["mode"]) == (
+        run.run_id,
+        {"name": "small"},
+        "campaign",
+    )
     assert run.name == "small"
     assert run.status["state"] == "running"
     assert run.launches() == []

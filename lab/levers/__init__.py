@@ -1,6 +1,6 @@
 """The levers, found by registration: one file each, and any ad-hoc lever of a campaign file.
 
-Without one place that resolves a campaign's levers, a typo in a lever's name or options surfaces after the first launch.
+Without one place that resolves a campaign's levers, a typo in a name or an option surfaces after the first launch.
 """
 
 from __future__ import annotations

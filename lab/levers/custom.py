@@ -5,12 +5,15 @@ Without it, every idea that has no notebook of its own would be tried outside th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from lab.campaign import Arm, Scalar, Strict, numbers_as_text
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof
 from lab.records import Launch
+
+_FORMAT = ("checkpoint_format",)
 
 
 class Treatment(Strict):
@@ -62,32 +65,32 @@ class Custom(Lever):
         ]
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
-        """Every changed flag must differ in what the servers report; the file may name other evidence."""
+        """Every changed flag or variable must differ in what the servers report; where they do not show it, and for a
+        checkpoint or build that looks the same, the file names other evidence."""
         declared = [self._declared(treatment, key, value) for key, value in self.options.proof.items()]
         if self.options.proof_log is not None:
             declared.append(self._logged(treatment, self.options.proof_log))
         change = self.options.treatment
-        flags = [self._flag(control, treatment, engine, flag) for flag in change.flags]
+        shown, other = [], []
+        for name in (*change.flags, *change.env):
+            facts = [fact for fact in engine.shown_by.get(name, ()) if treatment.effective.get(fact) is not None]
+            if facts:
+                shown.append(self._any(control, treatment, name, facts))
+            else:
+                text = f"{engine.name} does not show {name}; give the lever a proof or proof_log"
+                other.append(Proof(False, text))
         if change.checkpoint:
-            flags.append(self._fact(control, treatment, "checkpoint", "checkpoint_format"))
+            other.append(self._any(control, treatment, "checkpoint", engine.shown_by.get("checkpoint", _FORMAT)))
         if change.runtime:
-            flags.append(self._fact(control, treatment, "runtime", "build"))
-        if change.env and not declared:
-            flags.append(
-                Proof(False, f"the server does not show {', '.join(change.env)}; give the lever a proof or proof_log")
-            )
-        unseen = [proof for proof in flags if not proof.applied]
-        if unseen and declared:
-            flags = [proof for proof in flags if proof.applied]
-        proofs = flags + declared
+            other.append(self._fact(control, treatment, "runtime", "build"))
+        if declared:
+            other = [proof for proof in other if proof.applied]
+        proofs = [*shown, *other, *declared]
         failed = [proof for proof in proofs if not proof.applied]
         return Proof(not failed and bool(proofs), "; ".join(proof.text for proof in failed or proofs))
 
-    def _flag(self, control: Launch, treatment: Launch, engine: Engine, flag: str) -> Proof:
-        facts = engine.shown_by.get(flag)
-        if not facts:
-            return Proof(False, f"{engine.name} does not show the flag {flag}; give the lever a proof or proof_log")
-        proofs = [self._fact(control, treatment, flag, fact) for fact in facts]
+    def _any(self, control: Launch, treatment: Launch, what: str, facts: Sequence[str]) -> Proof:
+        proofs = [self._fact(control, treatment, what, fact) for fact in facts]
         return next((proof for proof in proofs if proof.applied), proofs[0])
 
     def _fact(self, control: Launch, treatment: Launch, what: str, fact: str) -> Proof:

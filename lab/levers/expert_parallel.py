@@ -19,8 +19,8 @@ class ExpertParallel(Lever):
     title = "Expert parallelism"
     notebook = "04_expert_parallel"
     mechanism = (
-        "Each GPU holds whole experts, so that a matrix product is larger and fewer weights are touched per GPU, at the "
-        "price of an all-to-all of tokens in every layer."
+        "Each GPU holds whole experts, so that a matrix product is larger and fewer weights are touched per GPU, at "
+        "the price of an all-to-all of tokens in every layer."
     )
     predicted = "positive for many experts and large batches over a fast link"
     backfires = "at small batch the busiest GPU sets the step, and over PCIe the all-to-all costs more than it saves"
@@ -29,7 +29,8 @@ class ExpertParallel(Lever):
         if not model.n_experts:
             return f"{model.name} is a dense model: it has no experts to spread"
         if not engine.capabilities().collectives:
-            return f"{engine.name} runs on {engine.capabilities().devices} device here: there is nothing to spread experts over"
+            devices = engine.capabilities().devices
+            return f"{engine.name} runs on {devices} device here: there is nothing to spread experts over"
         return f"no treatment is defined for {engine.name}"
 
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:

@@ -28,8 +28,8 @@ class Mtp(Lever):
     title = "Speculative decoding"
     notebook = "05_mtp"
     mechanism = (
-        "Drafted tokens are verified together in one pass over the weights; every accepted one saves a step. The n-gram "
-        "method drafts from the text itself: it fires where the answer quotes or edits the prompt."
+        "Drafted tokens are verified together in one pass over the weights; every accepted one saves a step. The "
+        "n-gram method drafts from the text itself: it fires where the answer quotes or edits the prompt."
     )
     predicted = "positive at small batch and high acceptance; free text gains nothing"
     backfires = "where a step is bound by compute, verifying k tokens costs k tokens; rejected drafts are pure loss"
@@ -55,7 +55,8 @@ class Mtp(Lever):
             return Proof(
                 False, f"speculation is on but drafted {drafted or 0:g} tokens: it never fired on these prompts"
             )
-        share = (accepted or 0) / drafted
+        accepted = accepted or 0
+        share = accepted / drafted
         return Proof(
             True, f"speculation off → on (/slots); accepted {accepted:g} of {drafted:g} drafted tokens ({share:.0%})"
         )

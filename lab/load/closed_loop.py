@@ -69,6 +69,7 @@ class ClosedLoop:
         self._started: set[int] = set()
         self._started_at_warmup = 0
         self._all_started = asyncio.Event()
+        self._all_sent = asyncio.Event()
         self._closing = asyncio.Event()
         self._failures = 0
         self._refused_since_s: float | None = None
@@ -107,9 +108,8 @@ class ClosedLoop:
 
     async def _conduct(self) -> None:
         job = self._job
-        await self._first_tokens()
         self._phase = "warmup"
-        await asyncio.sleep(job.warmup_seconds)
+        await asyncio.gather(self._first_tokens(), self._warm_up())
         self.opened_s = time.monotonic()
         self._opened_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         cpu_s = time.process_time()
@@ -126,7 +126,13 @@ class ClosedLoop:
         self._emit("window-closed", {"t_s": self.closed_s})
         self._begin_drain()
 
+    async def _warm_up(self) -> None:
+        """The warm-up at the measured concurrency: it begins when every client has a request in flight."""
+        await self._all_sent.wait()
+        await asyncio.sleep(self._job.warmup_seconds)
+
     async def _first_tokens(self) -> None:
+        """No window before every client has seen a token, or a stall's time has passed without."""
         stall = self._job.stall_seconds
         with suppress(TimeoutError):
             async with asyncio.timeout(stall):
@@ -190,6 +196,8 @@ class ClosedLoop:
         request = Request(number, client, prompt, max_tokens, time.monotonic(), answer)
         self.requests.append(request)
         self._live[number] = request, exchange
+        if len(self._live) == job.concurrency:
+            self._all_sent.set()
         fault: Fault | None = ABORTED
         try:
             fault = await exchange.run(self._endpoint)

@@ -5,8 +5,11 @@ Without it everyone starts MLflow by hand, each with another database, on a page
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import requests
@@ -14,12 +17,14 @@ import requests
 from lab.errors import LabError
 from lab.tracking import pages, store
 
+ALIVE_CHECK_SECONDS = 0.5
+
 
 def ui(results: Path, port: int = 5000, host: str = store.LOOPBACK) -> None:
     """Serve the project's MLflow in the foreground until interrupted, and print links to the verdicts.
 
-    With MLFLOW_TRACKING_URI set, or a server already running, only the links are printed. Raises InputError when the
-    port is taken, LabError when the server does not start or ends by itself.
+    With MLFLOW_TRACKING_URI set, or a server already running, only the links are printed. Call it from the main
+    thread. Raises InputError when the port is taken, LabError when the server does not start or ends by itself.
     """
     foreign = os.environ.get("MLFLOW_TRACKING_URI")
     if foreign:
@@ -41,15 +46,27 @@ def ui(results: Path, port: int = 5000, host: str = store.LOOPBACK) -> None:
             process.stop()
             raise
     try:
-        _print_links(url)
-        while process.alive():
-            time.sleep(0.5)
-        raise LabError(f"the MLflow server ended by itself; see {folder / 'server.log'}")
-    except KeyboardInterrupt:
-        return
+        with _interruption() as interrupted:
+            _print_links(url)
+            while not interrupted.wait(ALIVE_CHECK_SECONDS):
+                if not process.alive():
+                    raise LabError(f"the MLflow server ended by itself; see {folder / 'server.log'}")
     finally:
         (folder / "server.json").unlink(missing_ok=True)
         process.stop()
+
+
+@contextlib.contextmanager
+def _interruption() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set: a KeyboardInterrupt that falls into a finalizer is lost."""
+    event = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: event.set()) for number in numbers}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _print_links(url: str) -> None:

@@ -33,7 +33,10 @@ def test_a_full_server_with_a_queue_is_capped() -> None:
     code = capped(16, 8, 8.0, 8.0)
     assert code is not None
     assert (code.code, code.severity) == ("batch-cap", INVALID)
-    assert code.text == "asked 16, ran 8.0, waiting 8.0: the server runs at most 8 (/slots); raise the cap or measure at C=8"
+    assert (
+        code.text
+        == "asked 16, ran 8.0, waiting 8.0: the server runs at most 8 (/slots); raise the cap or measure at C=8"
+    )
     assert code.figures == {"offered": 16, "littles_law": 16.0, "running": 8.0, "waiting": 8.0, "cap": 8}
 
 

@@ -254,3 +254,14 @@ def test_the_server_dies_with_its_owner(results: Path, server: tuple[subprocess.
         time.sleep(0.1)
     assert not any(psutil.pid_exists(pid) for pid in pids)
     assert store.running(results / "mlflow") is None
+
+
+def test_an_interrupt_right_after_the_links_ends_the_server(results: Path) -> None:
+    argv = [sys.executable, "-c", SERVE, str(results), str(store.free_port())]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        assert any("all runs" in line for line in iter(owner.stdout.readline, ""))
+        owner.send_signal(signal.SIGINT)
+        assert owner.wait(60) == 0
+    assert marked_processes(f"mlflow-{owner.pid}", exact=True) == []
+    assert not (results / "mlflow" / "server.json").exists()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lab import views
 from lab.campaign import BASELINE, CONTROL, Arm, Campaign, find
 from lab.engines import get as get_engine
-from lab.errors import InputError
+from lab.errors import InputError, LabError
 from lab.files import write_text
 from lab.judgement import capped_batches, judge
 from lab.levers import get as get_lever
@@ -92,21 +92,21 @@ class Study:
         rows = [row for row in judge(run).rows if row["lever"] == self.name]
         return views.Table(rows, views.heading(run))
 
-    def plot_effect(self) -> Figure:
-        """The effect with its interval."""
-        return views.effect_picture(self.require_run(), self.name)
+    def plot_effect(self) -> Figure | None:
+        """The effect with its interval; a pass's copy leaves pictures to the copy that shows the verdict."""
+        return None if self._in_pass() else views.effect_picture(self.require_run(), self.name)
 
-    def plot_running(self) -> Figure:
+    def plot_running(self) -> Figure | None:
         """Requested against running requests over time."""
-        return views.running_picture(self.require_run(), self.arms())
+        return None if self._in_pass() else views.running_picture(self.require_run(), self.arms())
 
-    def plot_roofline(self) -> Figure:
+    def plot_roofline(self) -> Figure | None:
         """Trials against their bound."""
-        return views.roofline_picture(self.require_run(), set(self.arms()))
+        return None if self._in_pass() else views.roofline_picture(self.require_run(), set(self.arms()))
 
-    def plot_launches(self) -> Figure:
+    def plot_launches(self) -> Figure | None:
         """The rule's metric by launch."""
-        return views.launches_picture(self.require_run())
+        return None if self._in_pass() else views.launches_picture(self.require_run())
 
     def arms(self) -> list[str]:
         """Names of the control and of this lever's treatments."""
@@ -116,11 +116,15 @@ class Study:
     def finish(self) -> None:
         """Keep the pictures and write the sentinel that says: this notebook ran to its end."""
         folder = self.require_run().lever_folder(self.name)
-        if self.measuring and self.role:
+        if self._in_pass():
             write_text(folder / "passes" / f"{step_name(self.pass_number, self.role)}.done", utc_now() + "\n")
             return
         views.save_pictures(self, folder / "plots")
         write_text(folder / "DONE", utc_now() + "\n")
+
+    def _in_pass(self) -> bool:
+        """Whether the runner executes this as one step of a pass, to be shown later."""
+        return self.measuring and bool(self.role)
 
     def require_run(self) -> Run:
         """The run of this study; raises InputError before anything was measured."""
@@ -143,11 +147,11 @@ class Study:
 
     def _owed_by_pass(self, progress: Any) -> None:
         if self.lever is None:
-            if self.role == RESUMED or not self._done(self.campaign.control, self.role):
+            if self.role == RESUMED or self._found(self.campaign.control, self.role) is None:
                 self._launch(self.campaign.control, self.role, progress)
             return
         for arm in self._arms(progress):
-            if not self._done(arm, TREATMENT):
+            if self._found(arm, TREATMENT) is None:
                 self._launch(arm, TREATMENT, progress)
 
     def _block(self, progress: Any) -> None:
@@ -157,12 +161,19 @@ class Study:
             prepared = prepare(self.campaign, [self.name] if self.lever else [], 1)
             self.record = create_run(prepared, results_folder(), "block")
             self.pass_number = 1
-            if self.lever is None or not prepared.levers[0].not_applicable:
-                self._measure_block(progress)
+            try:
+                if self.lever is None or not prepared.levers[0].not_applicable:
+                    self._measure_block(progress)
+            except BaseException as error:
+                self.record.set_status("failed", str(error) or type(error).__name__)
+                raise
             self.record.set_status("done")
 
     def _measure_block(self, progress: Any) -> None:
-        self._launch(self.campaign.control, OPENING, progress, pass_number=0)
+        opening = self._launch(self.campaign.control, OPENING, progress, pass_number=0)
+        if not opening.ok:
+            failure = opening.record["failure"]
+            raise LabError(f"the control failed ({failure['kind']}): {failure['reason']}")
         if self.lever is None:
             return
         arms = self._arms(progress)
@@ -180,17 +191,14 @@ class Study:
     def _search(self, progress: Any) -> Arm:
         """The best candidate on record; what was not tried yet is tried first, in short windows."""
         assert self.lever is not None
-        while True:
-            tried = [
-                x for x in self.require_run().launches() if x.role == SEARCH and x.record["arm"]["lever"] == self.name
-            ]
-            scores = [(Arm.model_validate(x.record["arm"]), _score(x)) for x in tried]
-            candidate = self.lever.propose(self.campaign.control, self.engine, scores)
-            if candidate is None:
-                return max(scores, key=lambda pair: pair[1])[0]
-            self._launch(candidate, SEARCH, progress)
+        scores: list[tuple[Arm, float]] = []
+        while candidate := self.lever.propose(self.campaign.control, self.engine, scores):
+            if (launch := self._found(candidate, SEARCH)) is None:
+                launch = self._launch(candidate, SEARCH, progress)
+            scores.append((candidate, _score(launch)))
+        return max(scores, key=lambda pair: pair[1])[0]
 
-    def _launch(self, arm: Arm, role: str, progress: Any, pass_number: int | None = None) -> None:
+    def _launch(self, arm: Arm, role: str, progress: Any, pass_number: int | None = None) -> Launch:
         run = self.require_run()
         launches = run.launches()
         batches = capped_batches(run) if arm.name == CONTROL else []
@@ -205,17 +213,19 @@ class Study:
             control=controls[-1] if controls else None,
             window_share=SEARCH_WINDOW_SHARE if role == SEARCH else 1.0,
         )
-        measure(run, self.campaign, self.engine, task, lambda text: progress(f"pass {task.pass_number}  {text}"))
+        return measure(run, self.campaign, self.engine, task, lambda text: progress(f"pass {task.pass_number}  {text}"))
 
-    def _done(self, arm: Arm, role: str) -> bool:
+    def _found(self, arm: Arm, role: str) -> Launch | None:
+        """The launch on record that measured this arm in this pass; a search counts in every pass.
+
+        A failed control is measured again: without it nothing can be judged.
+        """
         slot = slot_of(self.campaign, arm, self.engine)
-        return any(
-            launch.role == role
-            and launch.pass_number == self.pass_number
-            and launch.arm == arm.name
-            and launch.record["slot_digest"] == slot
-            for launch in self.require_run().launches()
-        )
+        for launch in self.require_run().launches():
+            same = (launch.arm, launch.role, launch.record["slot_digest"]) == (arm.name, role, slot)
+            if same and (role == SEARCH or launch.pass_number == self.pass_number) and (launch.ok or arm.lever):
+                return launch
+        return None
 
 
 def step_name(pass_number: int, role: str) -> str:

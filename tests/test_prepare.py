@@ -1,0 +1,64 @@
+"""A run folder holds, before the first launch, what was asked, on which machine, and what would be launched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.campaign import Campaign
+from lab.prepare import campaign_digest, create_run, prepare
+from lab.records import Run, results_folder
+from lab.roofline import hardware
+from tests.builders import HARDWARE, StubEngine, write_campaign
+
+
+@pytest.fixture
+def opened(tmp_path: Path, stub: StubEngine, results: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of a campaign with one lever that applies and one that does not; the machine is not measured."""
+    monkeypatch.setattr(hardware, "probe", lambda: HARDWARE)
+    changes: dict[str, Any] = {
+        "levers.nccl_ll_ring": {},
+        "server.env": {"HF_TOKEN": "hf_secret", "WAIT": "active"},
+        "server.flags": {"slots": 4, "hidden": "x"},
+    }
+    prepared = prepare(Campaign.load(write_campaign(tmp_path, changes)), passes=2)
+    return create_run(prepared, results_folder(), "campaign")
+
+
+def test_the_resolved_file_is_kept_with_its_digests(opened: Run, tmp_path: Path) -> None:
+    campaign = Campaign.load(tmp_path / "small.yaml")
+    assert opened.campaign["file"]["limits"]["start_seconds"] == 1800
+    assert opened.campaign["digest"] == campaign_digest(campaign)
+    assert opened.campaign["rule_digest"] == campaign.rule.digest()
+    assert opened.campaign["path"] == str(tmp_path / "small.yaml")
+
+
+def test_machine_model_engine_and_software_are_kept(opened: Run) -> None:
+    record = opened.campaign
+    assert record["hardware"]["memory_bandwidth_bytes_s"] == HARDWARE.memory_bandwidth_bytes_s
+    assert (record["model"]["name"], record["engine"], record["simulated"]) == ("tiny", "stub 1", False)
+    assert {"python", "pandas", "mlflow"} <= set(record["software"])
+    assert set(record["git"]) == {"commit", "dirty"}
+
+
+def test_the_plan_is_kept_with_its_order_and_estimate(opened: Run) -> None:
+    plan = opened.plan
+    assert (plan["mode"], plan["passes"]) == ("campaign", 2)
+    assert [lever["name"] for lever in plan["levers"]] == ["fewer_slots", "nccl_ll_ring"]
+    assert plan["order"] == {"1": ["fewer_slots"], "2": ["fewer_slots"]}
+    assert plan["estimate"]["launches"] == 2 * 2 + 1
+
+
+def test_no_secret_is_written_down(opened: Run) -> None:
+    for path in opened.path.rglob("*.json"):
+        assert "hf_secret" not in path.read_text()
+    assert opened.campaign["file"]["server"]["env"] == {"HF_TOKEN": "<removed>", "WAIT": "active"}
+
+
+def test_the_digest_of_a_file_changes_with_whatever_decides(tmp_path: Path) -> None:
+    first = campaign_digest(Campaign.load(write_campaign(tmp_path)))
+    assert first == campaign_digest(Campaign.load(write_campaign(tmp_path)))
+    for changes in ({"rule.alpha": 0.1}, {"window.seconds": 3}, {"server.flags.slots": 8}):
+        assert campaign_digest(Campaign.load(write_campaign(tmp_path, changes))) != first
