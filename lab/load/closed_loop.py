@@ -165,7 +165,7 @@ class ClosedLoop:
         await asyncio.sleep(client * min(START_GAP_SECONDS, START_SPREAD_SECONDS / job.concurrency))
         max_tokens = max(1, round(job.output_tokens * (client + 1) / job.concurrency))
         failures = 0
-        while not self._closing.is_set():
+        while not self._over():
             fault = await self._send(client, max_tokens)
             max_tokens = job.output_tokens
             if fault is None or fault is ABORTED:
@@ -176,6 +176,10 @@ class ClosedLoop:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._closing.wait()
+
+    def _over(self) -> bool:
+        """Whether the window has ended; by the clock too, since the loop may wake a little late."""
+        return self._closing.is_set() or (self.closed_s is not None and time.monotonic() >= self.closed_s)
 
     async def _send(self, client: int, max_tokens: int) -> Fault | None:
         job = self._job

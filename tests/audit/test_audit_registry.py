@@ -46,7 +46,7 @@ def test_a_code_defined_twice_is_an_error_of_the_program() -> None:
     [
         {"server.idle_running_max": 2.0},
         {"client.failed": 100, "client.errors": {"timeout": 100}},
-        {"client.completed": 0},
+        {"client.window_tokens": 0},
         {"server.samples": 3},
         {"server.waiting": None},
         {"server.delta": {}},
