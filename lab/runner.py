@@ -16,7 +16,7 @@ from typing import Any
 from lab import judgement, plan
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
 from lab.errors import InputError, LabError
-from lab.hosts import LocalHost, host_lock
+from lab.hosts import LocalHost, Process, host_lock
 from lab.lever_study import step_name
 from lab.plan import LeverPlan, Step, load_levers
 from lab.prepare import campaign_digest, create_run, prepare
@@ -58,7 +58,8 @@ def run_campaign(
             resumed = False
         else:
             resumed = True
-            prepare(campaign, [lever.name for lever in load_levers(run.plan)])
+            prepared = prepare(campaign, [lever.name for lever in load_levers(run.plan)])
+            _check_build(run, prepared.engine.build(campaign.control))
             run.forget_notebook_failures()
         run.set_status("running")
         return _Runner(campaign, run, resumed).complete(publish)
@@ -94,6 +95,14 @@ def _resumable(campaign: Campaign, asked: bool, run_id: str | None) -> Run | Non
     return run
 
 
+def _check_build(run: Run, build: str) -> None:
+    """Launches of two engine builds are not one campaign."""
+    began = run.campaign["engine"]
+    if build != began:
+        text = f"run {run.run_id} began with {began}, now {build} would serve; start afresh with --fresh"
+        raise InputError(text)
+
+
 def _wants_resume(run: Run) -> bool:
     if not sys.stdin.isatty():
         return True
@@ -113,6 +122,8 @@ class _Runner:
         self.campaign, self.run, self.resumed = campaign, run, resumed
         self.levers = load_levers(run.plan)
         self.started = time.monotonic()
+        self._processes: set[Process] = set()
+        self._stopping = False
 
     def complete(self, publish: bool) -> Run:
         try:
@@ -194,8 +205,14 @@ class _Runner:
         judgement.write(self.run, judgement.judge(self.run))
         shown = [(BASELINE, plan.BASELINE_NOTEBOOK)] + [(lever.name, lever.notebook) for lever in self.levers]
         say(f"showing {len(shown)} notebooks and the summary")
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing is measured any more
+        pool = ThreadPoolExecutor(os.cpu_count())  # side by side: nothing is measured any more
+        try:
             problems = list(pool.map(lambda pair: self._show_one(*pair), [*shown, ("summary", SUMMARY)]))
+        finally:
+            self._stopping = True
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(self._processes):
+                process.stop()
         if failed := [problem for problem in problems if problem]:
             raise LabError(failed[0])
 
@@ -219,6 +236,8 @@ class _Runner:
         named = {"lever": lever} if notebook == "09_custom" else {}
         problem = None
         for _ in range(ATTEMPTS):
+            if self._stopping:
+                break
             sentinel.unlink(missing_ok=True)
             argv = [
                 *(sys.executable, "-m", "papermill", str(NOTEBOOKS / f"{notebook}.ipynb"), str(target)),
@@ -238,10 +257,12 @@ class _Runner:
         process = LocalHost().start(
             argv, dict(os.environ), log, marker, cwd=PROJECT, grace_seconds=KEEPER_GRACE_SECONDS
         )
+        self._processes.add(process)
         try:
             code = process.wait(timeout=limit)
         finally:
             process.stop()
+            self._processes.discard(process)
         if code is None:
             return f"still running after {limit:.0f} s; ended by the watchdog"
         if code != 0:

@@ -40,12 +40,11 @@ class LlamaCppServer(Server):
     """One llama.cpp server under the lab's launcher."""
 
     def sample(self) -> Sample:
-        """One scrape of /metrics.
+        """One scrape of /metrics, and of /slots for the cache.
 
         `output_tokens` moves only when a request ends, `prompt_tokens` (cached ones excluded) when its prompt is
-        done; `decode_steps` are the target's, a draft model's own are left out. The engine counts neither finished
-        requests nor cache use: they are absent. Raises requests.RequestException when there is no answer or it is
-        no metrics page.
+        done; `decode_steps` are the target's, a draft model's own are left out. The engine does not count finished
+        requests: they are absent. Raises requests.RequestException when there is no answer or it is no metrics page.
         """
         answer = session().get(f"{self.url}/metrics", timeout=_TIMEOUT_SECONDS)
         answer.raise_for_status()
@@ -56,7 +55,7 @@ class LlamaCppServer(Server):
         return Sample(
             running=values.get("llamacpp:requests_processing"),
             waiting=values.get("llamacpp:requests_deferred"),
-            kv_usage=None,
+            kv_usage=kv_usage(self._get("/slots")),
             counters={name: values[metric] for name, metric in _COUNTERS.items() if metric in values},
         )
 
@@ -155,6 +154,18 @@ def _buffers(log: list[log_lines.Line]) -> dict[str, Fact]:
             round(sum(repacked) * log_lines.MIB) if loaded else None, "; ".join(loaded) or "no buffer lines"
         ),
     }
+
+
+def kv_usage(slots: list[dict[str, Any]]) -> float | None:
+    """Share of the cells that busy slots hold.
+
+    `n_prompt_tokens` grows with every generated token: in the capture slots_loaded.txt it is the sum of those processed
+    and those decoded.
+    """
+    room = sum(slot["n_ctx"] for slot in slots)
+    if not room:
+        return None
+    return sum(slot.get("n_prompt_tokens", 0) for slot in slots if slot["is_processing"]) / room
 
 
 def _build(log: list[log_lines.Line]) -> Fact:

@@ -1,4 +1,4 @@
-"""Read a Prometheus text page, cheaply and strictly.
+"""Read a Prometheus text page, strictly.
 
 Without strictness a page that is no metrics page (an error body, a proxy's HTML) would read as "no requests
 running".
@@ -6,18 +6,13 @@ running".
 
 from __future__ import annotations
 
+from prometheus_client.parser import text_string_to_metric_families
+
 
 def parse(text: str) -> dict[str, float]:
-    """Metric name (with labels, as written) → value. Raises ValueError on a line of another form."""
+    """Metric name → value, summed over labels. Raises ValueError when the page is not of this format."""
     values: dict[str, float] = {}
-    for line in text.splitlines():
-        line = line.strip()
-        if not line or line.startswith("#"):
-            continue
-        name, _, rest = line.rpartition("}") if "}" in line else line.partition(" ")
-        name = name + "}" if "}" in line else name
-        fields = rest.split()  # value, and perhaps a time stamp
-        if not fields:
-            raise ValueError(f"not a metrics line: {line[:80]!r}")
-        values[name] = float(fields[0])
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values[sample.name] = values.get(sample.name, 0.0) + float(sample.value)
     return values

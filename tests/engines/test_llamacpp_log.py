@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.engines import _llamacpp_log as log_lines
 from lab.engines import _prometheus
-from lab.engines._llamacpp_facts import facts_of_log
+from lab.engines._llamacpp_facts import facts_of_log, kv_usage
 
 Captured = Callable[[str], str]
 
@@ -116,8 +117,19 @@ def test_a_metrics_page_is_read_and_another_page_refused(captured: Captured) -> 
     assert page["llamacpp:requests_processing"] == 2
     assert page["llamacpp:requests_deferred"] == 4
     labelled = _prometheus.parse(captured("metrics_spec.txt"))
-    assert labelled['llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'] > 0
+    positions, total = (f"llamacpp:spec_decode_num_accepted_tokens{end}_total" for end in ("_per_pos", ""))
+    assert labelled[positions] == labelled[total] > 0, "labels are summed"
     assert _prometheus.parse("a 1 1700000000\n")["a"] == 1
     for wrong in ("<html>", '{"error":{"code":501}}', "name"):
-        with pytest.raises(ValueError, match=r"metrics line|could not convert"):
+        with pytest.raises(ValueError):  # noqa: PT011
             _prometheus.parse(wrong)
+
+
+def test_the_share_of_the_cache_in_use_comes_from_busy_slots(captured: Captured) -> None:
+    slots = json.loads(captured("slots_loaded.txt").partition("\n")[2])
+    busy = [slot for slot in slots if slot["is_processing"]]
+    held = sum(slot["n_prompt_tokens_processed"] + slot["next_token"][0]["n_decoded"] for slot in busy)
+    assert held > 0
+    assert kv_usage(slots) == held / sum(slot["n_ctx"] for slot in slots)
+    assert kv_usage([{**slot, "is_processing": False} for slot in slots]) == 0
+    assert kv_usage([]) is None

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -101,13 +102,16 @@ def _cleanly(lab: Lab) -> Iterator[Lab]:
     yield lab
     for status in lab.results.glob("*/*/status.json"):
         left = marked_processes(status.parent.name)
+        deadline = time.monotonic() + 30
+        while left and time.monotonic() < deadline:
+            time.sleep(0.2)
+            left = marked_processes(status.parent.name)
         assert left == [], f"processes of {status.parent.name} outlived the test: {left}"
 
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
     """Wait until a question has a true answer, and give it back."""
-    import time
 
     def wait(question: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         deadline = time.monotonic() + seconds

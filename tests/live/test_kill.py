@@ -13,9 +13,10 @@ import pytest
 from lab.hosts import marked_processes
 from lab.records import OPENING
 
-LEVERS = {"kv_cache_dtype": {"dtype": "q8_0"}, "cuda_graphs": {}}
+LEVERS = {"kv_cache_dtype": {"dtype": "q8_0"}}
+WINDOW = {"warmup_seconds": 0.3, "seconds": 2, "min_steady_seconds": 1}
 VICTIMS = ("interrupt", "lab", "papermill", "kernel")
-LONGEST_SECONDS = 35.0
+LONGEST_SECONDS = 22.0
 
 
 def listening(pids: set[int]) -> list[int]:
@@ -71,7 +72,7 @@ def kill_once(lab, path, kind: str, moment_s: float, eventually) -> None:
 
 def check(lab, seed: int, kills: int, eventually) -> None:
     chance = random.Random(seed)
-    path = lab.campaign(levers=LEVERS)
+    path = lab.campaign(levers=LEVERS, window=WINDOW)
     for number in range(kills):
         kind = VICTIMS[(seed + number) % len(VICTIMS)]
         kill_once(lab, path, kind, chance.uniform(1, LONGEST_SECONDS), eventually)
