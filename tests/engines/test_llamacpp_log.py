@@ -121,7 +121,7 @@ def test_a_metrics_page_is_read_and_another_page_refused(captured: Captured) -> 
     assert labelled[positions] == labelled[total] > 0, "labels are summed"
     assert _prometheus.parse("a 1 1700000000\n")["a"] == 1
     for wrong in ("<html>", '{"error":{"code":501}}', "name"):
-        with pytest.raises(ValueError):  # noqa: PT011
+        with pytest.raises(ValueError):
             _prometheus.parse(wrong)
 
 

@@ -48,7 +48,7 @@ def execute(lab, monkeypatch, notebook: str, path: Path) -> nbformat.NotebookNod
 @pytest.mark.parametrize("notebook", MEASURED)
 def test_a_lever_notebook_measures_a_block_of_its_own(lab, monkeypatch, notebook):
     lever = MEASURED[notebook]
-    path = lab.campaign(levers=LEVERS, window={"warmup_seconds": 0.3, "seconds": 1.5, "min_steady_seconds": 1})
+    path = lab.campaign(levers=LEVERS, window={"warmup_seconds": 0.2, "seconds": 1.2, "min_steady_seconds": 1})
     document = execute(lab, monkeypatch, notebook, path)
     run = lab.latest()
     launches = [launch for launch in run.launches() if launch.role != "search"]
