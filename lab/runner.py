@@ -16,18 +16,17 @@ from typing import Any
 from lab import judgement, plan
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
 from lab.errors import InputError, LabError
-from lab.hosts import LocalHost, Process, host_lock
+from lab.hosts import LocalHost, host_lock
 from lab.lever_study import step_name
+from lab.notebook_process import Notebooks, last_line, write_html
 from lab.plan import LeverPlan, Step, load_levers
 from lab.prepare import campaign_digest, create_run, prepare
 from lab.records import TREATMENT, Launch, Run, pick_run, results_folder, runs
 
 NOTEBOOKS = PROJECT / "notebooks"
 SUMMARY = "90_summary"
-ATTEMPTS = 2
 # Kernel start, imports and pictures on a slow disk, beside what the launches themselves may take.
 NOTEBOOK_LIMIT_SECONDS = 300
-KEEPER_GRACE_SECONDS = 20
 PUBLISH_LIMIT_SECONDS = 300
 
 
@@ -122,8 +121,7 @@ class _Runner:
         self.campaign, self.run, self.resumed = campaign, run, resumed
         self.levers = load_levers(run.plan)
         self.started = time.monotonic()
-        self._processes: set[Process] = set()
-        self._stopping = False
+        self.notebooks = Notebooks(self._limit_seconds())
 
     def complete(self, publish: bool) -> Run:
         try:
@@ -187,9 +185,7 @@ class _Runner:
         folder = self.run.lever_folder(step.lever) / "passes"
         before = {launch.id for launch in self.run.launches()}
         parameters = {"pass_number": step.pass_number, "role": step.role, "measure": True}
-        problem = self._execute(
-            step.lever, step.notebook, folder / f"{name}.ipynb", folder / f"{name}.done", parameters
-        )
+        problem = self._execute(step.lever, step.notebook, folder / f"{name}.ipynb", f"{name}.done", parameters)
         for launch in self.run.launches():
             if launch.id not in before:
                 self._tell(launch)
@@ -209,65 +205,31 @@ class _Runner:
         try:
             problems = list(pool.map(lambda pair: self._show_one(*pair), [*shown, ("summary", SUMMARY)]))
         finally:
-            self._stopping = True
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(self._processes):
-                process.stop()
+            self.notebooks.stop()
         if failed := [problem for problem in problems if problem]:
             raise LabError(failed[0])
 
     def _show_one(self, lever: str, notebook: str) -> str | None:
-        folder = self.run.lever_folder(lever)
-        target = folder / "executed.ipynb"
+        target = self.run.lever_folder(lever) / "executed.ipynb"
         parameters = {} if notebook == SUMMARY else {"measure": False}
-        problem = self._execute(lever, notebook, target, folder / "DONE", parameters)
+        problem = self._execute(lever, notebook, target, "DONE", parameters)
         if problem is None:
-            _write_html(target)
+            write_html(target)
         return None if problem is None else f"{target}: {problem}"
 
     def _execute(
-        self, lever: str, notebook: str, target: Path, sentinel: Path, parameters: dict[str, Any]
+        self, lever: str, notebook: str, target: Path, sentinel: str, parameters: dict[str, Any]
     ) -> str | None:
-        """Execute a notebook in a process of its own; None, or why it cannot be believed after all attempts."""
-        import yaml
-
-        target.parent.mkdir(parents=True, exist_ok=True)
         common = {"campaign": str(self.campaign.document.path.resolve()), "run": str(self.run.path)}
         named = {"lever": lever} if notebook == "09_custom" else {}
-        problem = None
-        for _ in range(ATTEMPTS):
-            if self._stopping:
-                break
-            sentinel.unlink(missing_ok=True)
-            argv = [
-                *(sys.executable, "-m", "papermill", str(NOTEBOOKS / f"{notebook}.ipynb"), str(target)),
-                *("-y", yaml.safe_dump({**common, **named, **parameters})),
-                *("-k", "python3", "--no-progress-bar", "--start-timeout", "120", "--log-level", "WARNING"),
-            ]
-            log = target.with_suffix(".log")
-            log.unlink(missing_ok=True)
-            problem = self._watched(argv, log, sentinel, f"{self.run.run_id}/{lever}")
-            if problem is None:
-                log.unlink(missing_ok=True)
-                return None
-        return problem
-
-    def _watched(self, argv: list[str], log: Path, sentinel: Path, marker: str) -> str | None:
-        limit = self._limit_seconds()
-        process = LocalHost().start(
-            argv, dict(os.environ), log, marker, cwd=PROJECT, grace_seconds=KEEPER_GRACE_SECONDS
+        return self.notebooks.execute(
+            NOTEBOOKS / f"{notebook}.ipynb",
+            target,
+            target.with_name(sentinel),
+            {**common, **named, **parameters},
+            marker=f"{self.run.run_id}/{lever}",
         )
-        self._processes.add(process)
-        try:
-            code = process.wait(timeout=limit)
-        finally:
-            process.stop()
-            self._processes.discard(process)
-        if code is None:
-            return f"still running after {limit:.0f} s; ended by the watchdog"
-        if code != 0:
-            return f"papermill ended with code {code}: {_last_line(log)}"
-        return None if sentinel.exists() else "ended without its sentinel: the last cell was not reached"
 
     def _limit_seconds(self) -> float:
         """The most one notebook may take: every launch at its deadline, with all trials it could owe."""
@@ -305,25 +267,8 @@ class _Runner:
         if code == 0:
             log.unlink(missing_ok=True)
         else:
-            why = "took too long" if code is None else _last_line(log)
+            why = "took too long" if code is None else last_line(log)
             say(f"warning: not published to MLflow ({why}); later: python -m lab publish {self.run.name}")
-
-
-def _write_html(notebook: Path) -> None:
-    import nbformat
-    from nbconvert import HTMLExporter
-
-    from lab.files import write_text
-
-    body, _ = HTMLExporter().from_notebook_node(nbformat.read(notebook, as_version=4))
-    write_text(notebook.with_suffix(".html"), body)
-
-
-def _last_line(log: Path) -> str:
-    lines = (
-        [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    )
-    return lines[-1] if lines else "no output"
 
 
 def say(text: str) -> None:
