@@ -19,6 +19,8 @@ from lab.files import digest, suggest
 
 CONTROL = "control"
 BASELINE = "baseline"
+RESERVED_LEVERS = {CONTROL, BASELINE, "summary"}
+RESERVED_CAMPAIGNS = {"mlflow", "reference", "rehearsal"}
 PROJECT = Path(__file__).resolve().parent.parent
 
 # Metrics of a trial that a rule or a guard may name, and the direction that is better.
@@ -272,6 +274,11 @@ class Campaign:
         file, error = self.file, self.document.error
         if not re.fullmatch(r"[a-z0-9-]+", file.name):
             raise error(("name",), f"'{file.name}' may hold only small letters, digits and '-'")
+        if file.name in RESERVED_CAMPAIGNS:
+            raise error(("name",), f"'{file.name}' is a folder of its own in results/; choose another name")
+        for name in file.workloads:
+            if not re.fullmatch(r"[a-z0-9_-]+", name):
+                raise error(("workloads", name), "a workload's name holds only small letters, digits, '_' and '-'")
         rule = file.rule
         if rule.workload not in file.workloads:
             hint = suggest(rule.workload, file.workloads)
@@ -280,8 +287,10 @@ class Campaign:
         if rule.concurrency not in levels:
             raise error(("rule", "concurrency"), f"{rule.concurrency} is not measured by the workload {levels}")
         for name in file.levers:
-            if not re.fullmatch(r"[a-z0-9_]+", name) or name in (CONTROL, BASELINE):
+            if not re.fullmatch(r"[a-z0-9_]+", name):
                 raise error(("levers", name), "a lever's name holds only small letters, digits and '_'")
+            if name in RESERVED_LEVERS:
+                raise error(("levers", name), "this name is the lab's own; choose another")
 
 
 def find(path: Path | str) -> Path:

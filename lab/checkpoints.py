@@ -88,7 +88,7 @@ def resolve(name_or_path: str, base_dir: Path) -> Path:
     target = _cached(name_or_path, entry)
     if target.exists():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(target.parent)
     with _turn(target):
         if target.exists():
             return target

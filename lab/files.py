@@ -46,12 +46,20 @@ def explain_os_error(error: OSError, path: Path) -> Exception:
     """The house's error for a failed write, with the path and what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{path}: disk full; free some space, then continue with --resume")
-    return InputError(f"{path}: cannot be written ({error.strerror}); make the folder writable or set LAB_RESULTS")
+    return InputError(f"{path}: cannot be written ({error.strerror}); make it writable or set LAB_RESULTS, LAB_CACHE")
 
 
 def dumps(value: Any) -> str:
     """JSON as the records hold it: sorted keys, two spaces, no NaN."""
     return json.dumps(value, indent=2, sort_keys=True, allow_nan=False, default=str) + "\n"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents; raises DiskFullError or InputError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise explain_os_error(error, folder) from error
 
 
 def write_json(path: Path, value: Any) -> None:

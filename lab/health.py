@@ -69,17 +69,17 @@ def predicted_effect_pct(
 
 def _bound(trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float) -> Bound | None:
     model = Model(**trial.launch.record["model"])
-    if model.not_modelled:
-        return None
     facts = trial.launch.effective
+    if model.not_modelled or facts.get("kv_dtype_k") is None or facts.get("kv_dtype_v") is None:
+        return None
     return bound(
         model,
         hardware,
         Layout(),
         batch,
         context,
-        kv_dtype_k=facts.get("kv_dtype_k") or "f16",
-        kv_dtype_v=facts.get("kv_dtype_v") or "f16",
+        kv_dtype_k=facts["kv_dtype_k"],
+        kv_dtype_v=facts["kv_dtype_v"],
         tokens_per_step=tokens_per_step,
     )
 

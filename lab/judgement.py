@@ -148,7 +148,7 @@ class _Judge:
             **_interval(effect),
             "p_adjusted": None,
             "effect_matched_batch_pct": matched.effect_pct if matched else None,
-            "launches": effect.launches if effect else len(launches),
+            "launches": effect.launches if effect else len(valid) + len(controls) if launches else 0,
             "passes": len({launch.pass_number for launch in launches}),
             "screened": len(valid) == 1,
             "bound_tok_s": mine.bound_tok_s,
@@ -157,7 +157,7 @@ class _Judge:
             "predicted_effect_pct": predicted_effect_pct(valid, controls, self.hardware),
             "accuracy": "not-tested",
             "codes": list(dict.fromkeys(_names(codes))),
-            "findings": [*verdict.findings, *(["drift"] if _drifts(effect) else [])],
+            "findings": [*verdict.findings, *(["drift"] if _drifts(effect) else []), *_deaths(launches)],
             "guards": guards,
             "simulated": self.run.campaign.get("simulated", False),
         }
@@ -268,6 +268,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _interval(effect: Effect | None) -> dict[str, float | None]:
     names = ("effect_pct", "ci_low_pct", "ci_high_pct", "p_value")
     return {name: getattr(effect, name) if effect else None for name in names}
+
+
+def _deaths(launches: Sequence[Launch]) -> list[str]:
+    """A launch that died is told even where others carried the verdict."""
+    return ["launch-died"] if any(launch.record["state"] == "died" for launch in launches) else []
 
 
 def _drifts(effect: Effect | None) -> bool:

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import views
-from lab.campaign import BASELINE, CONTROL, Arm, Campaign, find
+from lab.campaign import BASELINE, CONTROL, Arm, Campaign
 from lab.engines import get as get_engine
 from lab.errors import InputError, LabError
 from lab.files import write_text
 from lab.judgement import capped_batches, judge
+from lab.judgement import write as write_judgement
 from lab.levers import get as get_lever
 from lab.measure import Task, measure, slot_of
 from lab.plan import LeverPlan, load_levers, owed_trials
-from lab.prepare import create_run, prepare
+from lab.prepare import campaign_digest, create_run, prepare
 from lab.records import CLOSING, OPENING, RESUMED, SEARCH, TREATMENT, Launch, Run, pick_run, results_folder, utc_now
+from lab.secrets import redacted
 
 if TYPE_CHECKING:
     import pandas
@@ -37,7 +39,7 @@ class Study:
     """One lever of one run; `lab.study(...)` makes it."""
 
     def __init__(self, lever: str, campaign: str, run: str, pass_number: int, role: str, measure: bool) -> None:
-        self.campaign = Campaign.load(find(campaign or "experiments/local.yaml"))
+        self.campaign = Campaign.load(campaign or "experiments/local.yaml")
         self.lever: Lever | None = (
             None if lever == BASELINE else get_lever(self.campaign, lever or self._first_custom())
         )
@@ -45,13 +47,15 @@ class Study:
         self.engine = get_engine(self.campaign.server.engine)
         self.pass_number, self.role, self.measuring = pass_number, role, measure
         self.record: Run | None = Run(Path(run)) if run else None
+        if self.record is not None and measure and self.record.campaign["digest"] != campaign_digest(self.campaign):
+            raise self.campaign.document.error((), f"changed since run {self.record.run_id} began; start afresh")
         if self.record is None and not measure:
             self.record = pick_run(results_folder(), self.campaign.name)
 
     def _repr_markdown_(self) -> str:
         """What is claimed and what will decide, before anything is measured."""
         rule, server = self.campaign.rule, self.campaign.server
-        lines = [f"**Control.** {server.engine}, {self.campaign.model.checkpoint}, flags `{server.flags}`"]
+        lines = [f"**Control.** {server.engine}, {self.campaign.model.checkpoint}, flags `{redacted(server.flags)}`"]
         if self.lever is not None:
             lines += [
                 f"**{self.lever.title}.** {self.lever.mechanism}",
@@ -61,7 +65,7 @@ class Study:
         lines.append(
             f"**Rule.** {rule.metric} of workload `{rule.workload}` at C={rule.concurrency} "
             f"({views.better_word(rule.metric)} is better): at least {rule.min_effect_pct:g} %, alpha {rule.alpha:g}, "
-            f"{rule.passes.max} passes."
+            f"up to {rule.passes.max} passes."
         )
         return "\n\n".join(lines)
 
@@ -83,7 +87,7 @@ class Study:
         return next((lever for lever in load_levers(self.require_run().plan) if lever.name == self.name), None)
 
     def trials(self) -> pandas.DataFrame:
-        """The trials of the control and of this lever's treatments; of every arm for the baseline's control only."""
+        """The trials of the control and of this lever's treatments; for the baseline, of the control alone."""
         return views.trials(self.require_run(), set(self.arms()))
 
     def verdict(self) -> views.Table:
@@ -167,6 +171,7 @@ class Study:
             except BaseException as error:
                 self.record.set_status("failed", str(error) or type(error).__name__)
                 raise
+            write_judgement(self.record, judge(self.record))
             self.record.set_status("done")
 
     def _measure_block(self, progress: Any) -> None:
@@ -196,6 +201,8 @@ class Study:
             if (launch := self._found(candidate, SEARCH)) is None:
                 launch = self._launch(candidate, SEARCH, progress)
             scores.append((candidate, _score(launch)))
+        if not scores:
+            raise InputError(f"{self.name}: the control is already what the search would try; leave the lever out")
         return max(scores, key=lambda pair: pair[1])[0]
 
     def _launch(self, arm: Arm, role: str, progress: Any, pass_number: int | None = None) -> Launch:

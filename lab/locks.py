@@ -32,7 +32,7 @@ def host_lock(gpus: Sequence[int] | None = None, campaign: str | None = None) ->
     wanted = [(_WHOLE_HOST, fcntl.LOCK_EX if gpus is None else fcntl.LOCK_SH)]
     wanted += [(f"gpu-{index}", fcntl.LOCK_EX) for index in sorted(set(gpus or []))]
     folder = files.cache_dir() / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
     ancestors = {process.pid for process in psutil.Process().parents()}
     with contextlib.ExitStack() as stack:
         for name, mode in wanted:

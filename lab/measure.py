@@ -15,7 +15,7 @@ import requests
 from lab import checkpoints, load, models, observe
 from lab.campaign import Arm, Campaign
 from lab.engines.base import ArmFailed, Engine, Failure, Server
-from lab.files import digest, write_json
+from lab.files import digest, make_folder, write_json
 from lab.levers.base import Lever
 from lab.plan import Owed
 from lab.records import SCHEMA, Launch, Run, close_launch, compress_log, slot_digest, utc_now
@@ -140,11 +140,11 @@ def _measure_trials(
     idle = observe.idle_look(server.sample, IDLE_LOOK_SECONDS)
     for owed in task.owed:
         workload = campaign.workloads[owed.workload]
-        salt = digest([campaign.name, task.pass_number, owed.workload, owed.concurrency, "measure"])[:6]
+        salt = digest([campaign.name, task.pass_number, owed.workload, owed.concurrency, owed.purpose])[:6]
         count = max(load.PROMPT_COUNT, 8 * owed.concurrency)
         prompts = load.build(workload, salt, count)
         trial_folder = folder / "trials" / owed.name
-        trial_folder.mkdir(parents=True)
+        make_folder(trial_folder)
         progress(f"{task.arm.name}: {owed.workload} at C={owed.concurrency}")
         measured = load.drive(
             server.url,

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from lab.campaign import PROJECT
+from lab.errors import DiskFullError
 from lab.files import write_text
 from lab.hosts import LocalHost, Process
 
 ATTEMPTS = 2
 # More than the grace of a server's own keeper below it, so that a server can still stop by itself.
 GRACE_SECONDS = 20
+# How a traceback in a notebook's log ends when a record could not be written.
+_DISK_FULL = f"{DiskFullError.__module__}.{DiskFullError.__name__}: "
 
 
 class Notebooks:
@@ -33,7 +36,8 @@ class Notebooks:
     ) -> str | None:
         """Execute `notebook` into `target`; None, or why it cannot be believed after all attempts.
 
-        What a killed attempt measured is on record, so another attempt goes on from there.
+        What a killed attempt measured is on record, so another attempt goes on from there. Raises DiskFullError when a
+        record could not be written for that reason.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         log = target.with_suffix(".log")
@@ -65,6 +69,8 @@ class Notebooks:
             self._processes.discard(process)
         if code is None:
             return f"still running after {self.limit_seconds:.0f} s; ended by the watchdog"
+        if code != 0 and last_line(log).startswith(_DISK_FULL):
+            raise DiskFullError(last_line(log).removeprefix(_DISK_FULL))
         if code != 0:
             return f"papermill ended with code {code}: {last_line(log)}"
         return None if sentinel.exists() else "ended without its sentinel: the last cell was not reached"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from lab import checkpoints, engines, models, observe, plan
 from lab.campaign import PROJECT, Arm, Campaign
 from lab.engines.base import Engine
 from lab.errors import InputError
-from lab.files import digest, explain_os_error, suggest
+from lab.files import digest, make_folder, suggest
 from lab.levers import Lever, resolve
 from lab.plan import LeverPlan
 from lab.records import Run, utc_now
@@ -47,7 +47,8 @@ def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int |
     levers = resolve(campaign, only)
     engine = _engine(campaign)
     control = campaign.control
-    _, model = models.describe(_checkpoint(campaign, control, ("model", "checkpoint")))
+    _, found = models.describe(_checkpoint(campaign, control, ("model", "checkpoint")))
+    model = replace(found, name=campaign.model.name)
     plans, arms = [], [control]
     for lever in levers:
         planned = plan_lever(lever, engine, model, control)
@@ -84,8 +85,7 @@ def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
     from lab.roofline.hardware import probe
 
     campaign = prepared.campaign
-    if not results.exists():
-        _make(results)
+    make_folder(results)
     record = {
         "file": redacted(campaign.dump()),
         "path": str(campaign.document.path),
@@ -132,13 +132,6 @@ def _check_arms(campaign: Campaign, engine: Engine, arms: Sequence[Arm]) -> None
         engine.check_all(resolved)
     except InputError as error:
         raise InputError(f"{campaign.document.path}: {error}") from None
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise explain_os_error(error, folder) from None
 
 
 def _git() -> dict[str, Any]:

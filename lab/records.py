@@ -24,7 +24,7 @@ JUDGED, SWEEP, MATCHED = "judged", "sweep", "matched-batch"
 
 
 def utc_now() -> str:
-    """ISO-8601 UTC, seconds."""
+    """ISO-8601 UTC, to the millisecond."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -134,10 +134,13 @@ def close_launch(folder: Path, record: dict[str, Any]) -> Launch:
 def compress_log(folder: Path) -> None:
     """server.log becomes server.log.gz; a launch without a log gets an empty one."""
     plain, packed = folder / "server.log", folder / "server.log.gz"
-    with gzip.open(packed, "wb") as target:
-        if plain.exists():
-            with plain.open("rb") as source:
-                shutil.copyfileobj(source, target)
+    try:
+        with gzip.open(packed, "wb") as target:
+            if plain.exists():
+                with plain.open("rb") as source:
+                    shutil.copyfileobj(source, target)
+    except OSError as error:
+        raise explain_os_error(error, packed) from error
     plain.unlink(missing_ok=True)
 
 
@@ -206,7 +209,7 @@ class Run:
 
     def new_launch(self, arm: str) -> tuple[int, Path]:
         """The next launch number and its new folder."""
-        taken = [int(folder.name[:3]) for folder in self._folders()]
+        taken = [int(folder.name.partition("-")[0]) for folder in self._folders()]
         number = max(taken, default=-1) + 1
         folder = self.path / "launches" / f"{number:03d}-{arm}"
         try:
@@ -233,7 +236,8 @@ class Run:
         return {path.parent.name: read_json(path)["reason"] for path in paths}
 
     def _folders(self) -> list[Path]:
-        return sorted(p for p in (self.path / "launches").glob("[0-9][0-9][0-9]-*") if p.is_dir())
+        found = [p for p in (self.path / "launches").glob("[0-9]*-*") if p.is_dir()]
+        return sorted(found, key=lambda folder: int(folder.name.partition("-")[0]))
 
     def _read(self, folder: Path) -> Launch | None:
         path, seal = folder / "launch.json", folder / "launch.json.sha256"

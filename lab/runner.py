@@ -21,7 +21,7 @@ from lab.lever_study import step_name
 from lab.notebook_process import Notebooks, last_line, write_html
 from lab.plan import LeverPlan, Step, load_levers
 from lab.prepare import campaign_digest, create_run, prepare
-from lab.records import TREATMENT, Launch, Run, pick_run, results_folder, runs
+from lab.records import JUDGED, OPENING, TREATMENT, Launch, Run, pick_run, results_folder, runs
 
 NOTEBOOKS = PROJECT / "notebooks"
 SUMMARY = "90_summary"
@@ -48,6 +48,12 @@ def run_campaign(
     campaign = Campaign.load(path)
     with host_lock(campaign=str(campaign.document.path)):
         run = None if fresh else _resumable(campaign, resume, resume_id)
+        if run is not None and not _same_plan(run, only, passes):
+            if resume:
+                raise InputError(
+                    f"run {run.run_id} has other levers or passes; resume it without --levers and --passes"
+                )
+            run = None
         if run is None and resume:
             return None
         if run is None:
@@ -67,6 +73,8 @@ def run_campaign(
 def _resumable(campaign: Campaign, asked: bool, run_id: str | None) -> Run | None:
     if run_id:
         run = pick_run(results_folder(), campaign.name, run_id)
+        if run.plan["mode"] != "campaign":
+            raise InputError(f"run {run_id} was measured by hand, in one block; it cannot be resumed")
         if run.status["state"] == "done":
             say(f"{run.path}: is finished; nothing to resume")
             return None
@@ -94,6 +102,12 @@ def _resumable(campaign: Campaign, asked: bool, run_id: str | None) -> Run | Non
     return run
 
 
+def _same_plan(run: Run, only: Sequence[str] | None, passes: int | None) -> bool:
+    """Whether what was asked on the command line is what the run began with."""
+    levers = {lever.name for lever in load_levers(run.plan)}
+    return (only is None or set(only) == levers) and passes in (None, run.plan["passes"])
+
+
 def _check_build(run: Run, build: str) -> None:
     """Launches of two engine builds are not one campaign."""
     began = run.campaign["engine"]
@@ -105,7 +119,8 @@ def _check_build(run: Run, build: str) -> None:
 def _wants_resume(run: Run) -> bool:
     if not sys.stdin.isatty():
         return True
-    answer = input(f"run {run.run_id} is unfinished; resume it? [Y/n] ")
+    print(f"run {run.run_id} is unfinished; resume it? [Y/n] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
     return answer.strip().lower() in ("", "y", "yes")
 
 
@@ -125,9 +140,12 @@ class _Runner:
 
     def complete(self, publish: bool) -> Run:
         try:
-            self._measure()
+            problem = self._measure()
             self._show()
-            self.run.set_status("done")
+            if problem is not None:
+                raise LabError(problem)
+            failures = self.run.notebook_failures()
+            self.run.set_status("failed" if failures else "done", "; ".join(failures.values()))
         except KeyboardInterrupt:
             self.run.set_status("interrupted", "stopped by the user")
             raise
@@ -138,7 +156,8 @@ class _Runner:
             self._publish()
         return self.run
 
-    def _measure(self) -> None:
+    def _measure(self) -> str | None:
+        """Pass by pass; why it had to end early, where the control failed after something was measured."""
         for pass_number in range(1, self.run.plan["passes"] + 1):
             steps = plan.next_pass(self._open_levers(), pass_number, self.run.launches(), self.resumed)
             self.resumed = self.resumed and not steps
@@ -146,8 +165,13 @@ class _Runner:
                 if step.role == TREATMENT and not self._open(step.lever):
                     continue
                 self._step(step)
-                if step.lever == BASELINE and not self._control_stands():
-                    return
+                if step.lever == BASELINE:
+                    failure = self._control_failure()
+                    if failure and step.role == OPENING:
+                        raise LabError(failure)
+                    if failure or self._control_capped():
+                        return failure
+        return None
 
     def _open_levers(self) -> list[LeverPlan]:
         return [lever for lever in self.levers if lever.arms and self._open(lever.name)]
@@ -164,20 +188,23 @@ class _Runner:
         unproven = [launch for launch in mine if launch.record["proof"] and not launch.record["proof"]["applied"]]
         return not failed and len(died) < 2 and not unproven and lever not in self.run.notebook_failures()
 
-    def _control_stands(self) -> bool:
-        """Whether the control can be compared with: False when its load is capped; LabError when it does not start."""
-        controls = [launch for launch in self.run.launches() if launch.arm == CONTROL]
-        last = controls[-1]
-        if not last.ok:
-            failure = last.record["failure"]
-            raise LabError(f"the control failed ({failure['kind']}): {failure['reason']}")
-        codes = {
-            code.code
+    def _last_control(self) -> Launch:
+        return [launch for launch in self.run.launches() if launch.arm == CONTROL][-1]
+
+    def _control_failure(self) -> str | None:
+        """Why the last control launch did not live through its trials, or None."""
+        failure = self._last_control().record["failure"]
+        return f"the control failed ({failure['kind']}): {failure['reason']}" if failure else None
+
+    def _control_capped(self) -> bool:
+        """Whether the control itself cannot run what is asked: then no lever can be judged at that load."""
+        last = self._last_control()
+        return any(
+            code.code == "batch-cap"
             for entry in judgement.judge(self.run).audited
-            if entry.trial.launch.id == last.id and entry.trial.purpose == "judged"
+            if entry.trial.launch.id == last.id and entry.trial.purpose == JUDGED
             for code in entry.codes
-        }
-        return "batch-cap" not in codes
+        )
 
     def _step(self, step: Step) -> None:
         """One notebook of one pass, tried twice; a lever that fails twice leaves, a control that does ends the run."""

@@ -9,14 +9,25 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_SECRET = re.compile(r"token$|(^|_)(api_?keys?|secret|password|credentials?)", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(^|[_.-])(api_?keys?|access_?keys?|tokens?|keys?|secrets?|pass(word|wd|phrase)?s?|pwd|auth(orization)?|credentials?)$",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"(^|_)(bos|eos|eot|pad|unk|max|min|output|input|prompt|draft|match|num|n)_tokens?$", re.IGNORECASE
+)
+_IN_URL = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 HIDDEN = "<removed>"
 
 
 def redacted(value: Any) -> Any:
-    """A copy in which the value of every key that looks like a secret's name is replaced, at any depth."""
+    """A copy fit for a record: values whose key names a secret are replaced, and user names and passwords in URLs."""
     if isinstance(value, Mapping):
-        return {key: HIDDEN if item and _SECRET.search(str(key)) else redacted(item) for key, item in value.items()}
+        return {key: HIDDEN if item and _is_secret(str(key)) else redacted(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [redacted(item) for item in value]
-    return value
+    return _IN_URL.sub(HIDDEN, value) if isinstance(value, str) else value
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET.search(name)) and not _HARMLESS.search(name)

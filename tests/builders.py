@@ -104,9 +104,9 @@ class StubEngine(Engine):
     shown_by: ClassVar[Mapping[str, tuple[str, ...]]] = {"slots": ("n_slots",), "WAIT": ("wait_policy",)}
     flags = ("slots", "threads", "hidden")
 
-    def __init__(self, name: str = "stub", devices: int = 1, collectives: bool = False) -> None:
+    def __init__(self, name: str = "stub", devices: int = 1, collectives: bool = False, **can: Any) -> None:
         self.name = name  # type: ignore[misc]
-        self._capabilities = Capabilities(devices=devices, collectives=collectives)
+        self._capabilities = Capabilities(devices=devices, collectives=collectives, **can)
 
     def capabilities(self) -> Capabilities:
         return self._capabilities
@@ -277,7 +277,14 @@ class RunBuilder:
             folder,
             arm,
             trials=() if failed else (changed(TRIAL, {**at, **(changes or {})}), *more),
-            **{"launch": number, "order": number, "pass": pass_number, "role": role, **values},
+            **{
+                "launch": number,
+                "order": number,
+                "pass": pass_number,
+                "role": role,
+                "proof": {"applied": True, "text": "shown"} if role == "treatment" else None,
+                **values,
+            },
         )
 
     def passes(

@@ -202,7 +202,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a lever called as the control": (
         {"levers": {"control": {"custom": {}}}},
         "control",
-        "levers.control: a lever's name holds only small letters, digits and '_'",
+        "levers.control: this name is the lab's own; choose another",
     ),
     "a lever without a mapping": (
         {"levers": {"mtp": None}},

@@ -106,7 +106,7 @@ def test_results_that_cannot_be_written_are_bad_input(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LAB_RESULTS", str(tmp_path / "file" / "results"))
     said = refused(capsys, "run", write_campaign(tmp_path))
-    assert "cannot be written (Not a directory); make the folder writable or set LAB_RESULTS" in said
+    assert "cannot be written (Not a directory); make it writable or set LAB_RESULTS" in said
 
 
 def test_nothing_to_resume_says_so_and_is_no_failure(

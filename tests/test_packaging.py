@@ -24,7 +24,7 @@ DOORS = {
     "mlflow": ("tracking",),
     "matplotlib": ("report",),
     "papermill": ("runner.py",),
-    "nbconvert": ("runner.py", "tracking"),
+    "nbconvert": ("notebook_process.py", "tracking"),
     "httptools": ("load",),
     "uvloop": ("load",),
     "scipy": ("stats",),

@@ -166,7 +166,7 @@ def test_rehearsals_and_reference_tables_are_no_runs(results: Path) -> None:
 
 def test_results_that_cannot_be_written_are_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot be written \(Not a directory\); make the folder writable"):
+    with pytest.raises(InputError, match=r"cannot be written \(Not a directory\); make it writable"):
         make(tmp_path / "file" / "results")
 
 

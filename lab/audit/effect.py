@@ -6,13 +6,16 @@ Without proof, both arms may have measured the same thing, and the difference is
 from __future__ import annotations
 
 from lab.audit.base import INVALID, Code, Context, check
-from lab.records import Trial
+from lab.records import TREATMENT, Trial
 
 
 @check("lever-not-applied")
 def lever_not_applied(trial: Trial, context: Context) -> Code | None:
-    """The launch's proof says that the lever is not shown by the server."""
+    """The treatment's proof is missing, or says that the server does not show the lever."""
     proof = trial.launch.record["proof"]
-    if proof is None or proof["applied"]:
+    if trial.launch.role != TREATMENT or (proof is not None and proof["applied"]):
         return None
+    if proof is None:
+        text = "there was no control to compare the server's account with, so nothing proves the lever"
+        return Code("lever-not-applied", INVALID, text)
     return Code("lever-not-applied", INVALID, proof["text"])

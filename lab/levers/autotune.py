@@ -14,7 +14,8 @@ from lab.levers.base import Lever, Proof, register
 from lab.records import Launch
 from lab.roofline.model import Model
 
-_FACTS = {"n_threads": "n_threads", "n_ubatch": "n_ubatch"}
+MICRO_BATCH = 64
+_FACTS = {"n_threads": "n_threads", "n_ubatch": "n_ubatch", "OMP_WAIT_POLICY": "omp_wait_policy"}
 
 
 @register
@@ -38,32 +39,31 @@ class Autotune(Lever):
         return [self.arm(control, "best found")]
 
     def propose(self, control: Arm, engine: Engine, scores: Sequence[tuple[Arm, float]]) -> Arm | None:
+        """All cores under each wait policy, then the better one with a small micro-batch; never the control itself."""
         cores = os.cpu_count() or 1
-        micro_batch = {"n_ubatch": 64}
-        if len(scores) == 0:
-            return self._candidate(control, cores, "active", {} if cores > 1 else micro_batch)
-        if len(scores) == 1 and cores > 1:
-            return self._candidate(control, cores, "passive", {})
-        if len(scores) == 2:
-            best = max(scores, key=lambda pair: pair[1])[0]
-            wait_policy = best.env["OMP_WAIT_POLICY"]
-            return self._candidate(control, cores, wait_policy, micro_batch)
-        return None
+        policies = ("active", "passive") if cores > 1 else ()
+        plain = [self._candidate(control, cores, policy, {}) for policy in policies]
+        plain = [candidate for candidate in plain if candidate.digest != control.digest]
+        if len(scores) < len(plain):
+            return plain[len(scores)]
+        best = max(scores, key=lambda pair: pair[1])[0].env["OMP_WAIT_POLICY"] if scores else "active"
+        small = self._candidate(control, cores, best, {"n_ubatch": MICRO_BATCH})
+        return None if len(scores) > len(plain) or small.digest == control.digest else small
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         arm = treatment.record["arm"]
-        asked = {**arm["flags"], **{name: arm["env"].get(name) for name in ("OMP_WAIT_POLICY",)}}
-        facts = {**_FACTS, "OMP_WAIT_POLICY": "omp_wait_policy"}
-        shown = []
-        for setting, fact in facts.items():
+        asked = {**arm["flags"], "OMP_WAIT_POLICY": arm["env"].get("OMP_WAIT_POLICY")}
+        shown, moved = [], False
+        for setting, fact in _FACTS.items():
             value = asked.get(setting)
             if value is None:
                 continue
-            effective = treatment.effective.get(fact)
-            if str(effective) != str(value):
-                return Proof(False, f"asked {setting} {value}, the server reports {effective}")
-            shown.append(f"{setting} {control.effective.get(fact)} → {effective}")
-        return Proof(bool(shown), "; ".join(shown))
+            before, after = control.effective.get(fact), treatment.effective.get(fact)
+            if str(after) != str(value):
+                return Proof(False, f"asked {setting} {value}, the server reports {after}")
+            shown.append(f"{setting} {before} → {after}")
+            moved = moved or before != after
+        return Proof(moved, "; ".join(shown))
 
     def _candidate(self, control: Arm, threads: int, wait_policy: str, flags: dict[str, int]) -> Arm:
         words = [f"{threads} threads", wait_policy, *(f"micro-batch {n}" for n in flags.values())]

@@ -28,7 +28,9 @@ class CudaGraphs(Lever):
     backfires = "captured shapes take memory, and a batch beyond the largest one falls back to the slow path"
 
     def not_applicable(self, engine: Engine, model: Model) -> str | None:
-        return None if engine.name == "llamacpp" else f"no treatment is defined for {engine.name}"
+        if engine.name != "llamacpp":
+            return f"no treatment is defined for {engine.name}"
+        return None if engine.capabilities().graph_mechanism else f"{engine.name} has no graphs to reuse"
 
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         if control.env.get(_SWITCH, "0") == "0":

@@ -13,6 +13,8 @@ from lab.levers.base import Lever, Proof, counted, register
 from lab.records import Launch
 from lab.roofline.model import Model
 
+_METHODS = {"ngram": "ngram_simple"}
+
 
 @register
 class Mtp(Lever):
@@ -36,11 +38,14 @@ class Mtp(Lever):
     may_change_text = True
 
     def not_applicable(self, engine: Engine, model: Model) -> str | None:
-        return None if engine.name == "llamacpp" else f"no treatment is defined for {engine.name}"
+        if engine.name != "llamacpp":
+            return f"no treatment is defined for {engine.name}"
+        known = _METHODS[self.options.method] in engine.capabilities().speculative_methods
+        return None if known else f"{engine.name} has no speculative decoding by {self.options.method}"
 
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         flags = {
-            "speculative": "ngram_simple",
+            "speculative": _METHODS[self.options.method],
             "speculative.ngram_simple.size_n": self.options.match_tokens,
             "speculative.ngram_simple.size_m": self.options.draft_tokens,
         }

@@ -70,6 +70,7 @@ class ClosedLoop:
         self._started_at_warmup = 0
         self._all_started = asyncio.Event()
         self._all_sent = asyncio.Event()
+        self._sent_by: set[int] = set()
         self._closing = asyncio.Event()
         self._failures = 0
         self._refused_since_s: float | None = None
@@ -127,7 +128,7 @@ class ClosedLoop:
         self._begin_drain()
 
     async def _warm_up(self) -> None:
-        """The warm-up at the measured concurrency: it begins when every client has a request in flight."""
+        """The warm-up at the measured concurrency: it begins when every client has sent its first request."""
         await self._all_sent.wait()
         await asyncio.sleep(self._job.warmup_seconds)
 
@@ -200,7 +201,8 @@ class ClosedLoop:
         request = Request(number, client, prompt, max_tokens, time.monotonic(), answer)
         self.requests.append(request)
         self._live[number] = request, exchange
-        if len(self._live) == job.concurrency:
+        self._sent_by.add(client)
+        if len(self._sent_by) == job.concurrency:
             self._all_sent.set()
         fault: Fault | None = ABORTED
         try:

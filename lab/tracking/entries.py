@@ -15,7 +15,7 @@ from typing import Any
 from lab.campaign import BASELINE
 from lab.errors import InputError
 from lab.files import read_json
-from lab.records import JUDGED, Launch, Run
+from lab.records import JUDGED, SEARCH, Launch, Run
 from lab.report import table, words
 from lab.tracking.entry import Entry, note, short
 
@@ -112,6 +112,18 @@ class _Projection:
         effective = controls[0].record["effective"] if controls else None
         return words.heading(self.file, self.run.run_id, effective, self.machine)
 
+    def _mean(self, launches: Sequence[Launch], metric: str) -> float | None:
+        """The mean of a metric over the trials that the verdict rests on; None when none has it."""
+        trials = [
+            trial
+            for launch in launches
+            if launch.ok and launch.role != SEARCH
+            for trial in launch.trials
+            if trial.purpose == JUDGED and self.audits.get(trial.id, {}).get("valid", True)
+        ]
+        known = [value for trial in trials if (value := trial.metrics.get(metric)) is not None]
+        return fmean(known) if known else None
+
     def lever(self, lever: str, treatment: str | None) -> Entry:
         """A treatment with its verdict; the baseline, and a treatment that was never judged, have none."""
         row = next((row for row in self.rows if (row["lever"], row["treatment"]) == (lever, treatment)), None)
@@ -130,13 +142,13 @@ class _Projection:
                 "settings": short(self.file["levers"].get(lever, {})),
             },
             metrics={
-                f"control_{metric}": _mean(controls, metric),
-                **({} if lever == BASELINE else {f"treatment_{metric}": _mean(own, metric)}),
+                f"control_{metric}": self._mean(controls, metric),
+                **({} if lever == BASELINE else {f"treatment_{metric}": self._mean(own, metric)}),
                 **({} if row is None else {name: row[source] for name, source in ROW_METRICS.items()}),
             },
             tags={
                 **self.tags,
-                "lab.kind": BASELINE if lever == BASELINE else "lever",
+                "lab.kind": BASELINE if lever == BASELINE else "lever" if row is not None else "search",
                 "lever": lever,
                 **_tables("tables/trials.json"),
                 **({} if row is None else _verdict_tags(row)),
@@ -235,13 +247,6 @@ def _arm(launch: Launch) -> tuple[str, str | None]:
     """The lever and treatment that a launch belongs to; control launches belong to the baseline."""
     arm = launch.record["arm"]
     return (arm["lever"], arm["treatment"]) if arm["lever"] else (BASELINE, None)
-
-
-def _mean(launches: Sequence[Launch], metric: str) -> float | None:
-    """The mean of a metric over judged trials; None when none has it."""
-    trials = [trial for launch in launches for trial in launch.trials if trial.purpose == JUDGED]
-    known = [value for trial in trials if (value := trial.metrics.get(metric)) is not None]
-    return fmean(known) if known else None
 
 
 def _start_of(run: Run) -> tuple[int, int]:

@@ -22,7 +22,7 @@ import psutil
 import requests
 
 from lab.errors import InputError, LabError
-from lab.files import read_json, write_json, write_text
+from lab.files import make_folder, read_json, write_json, write_text
 from lab.hosts import LocalHost, Process
 
 HEALTH_SECONDS = 120.0
@@ -87,7 +87,7 @@ def opened(results: Path, meanwhile: Callable[[], object]) -> Iterator[Store]:
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the project's store; raises LabError when somebody else keeps it for five minutes."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with (folder / "lock").open("a") as stream:
         deadline = time.monotonic() + LOCK_SECONDS
         while True:
@@ -172,10 +172,9 @@ def require_free(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
-            raise InputError(
-                f"port {port} on {host} cannot be used ({error.strerror}); choose another: --port"
-            ) from error
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"port {port} on {host} cannot be used ({reason}); choose another: --port") from error
 
 
 def _probe(uri: str) -> None:

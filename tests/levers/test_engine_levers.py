@@ -13,7 +13,7 @@ from lab.records import Launch
 from tests.builders import MODEL, StubEngine, control_arm
 
 Make = Callable[..., Launch]
-ENGINE = StubEngine("llamacpp")
+ENGINE = StubEngine("llamacpp", graph_mechanism="compute-graph reuse", speculative_methods=("ngram_simple",))
 
 
 def make(name: str, **options: Any) -> Lever:
@@ -26,6 +26,12 @@ def test_a_lever_applies_to_the_engines_it_has_a_treatment_for(name: str, option
     lever = make(name, **options)
     assert lever.not_applicable(ENGINE, MODEL) is None
     assert lever.not_applicable(StubEngine("sglang"), MODEL) == "no treatment is defined for sglang"
+
+
+@pytest.mark.parametrize("name", ["cuda_graphs", "mtp"])
+def test_a_lever_asks_the_engine_what_it_can(name: str) -> None:
+    bare = StubEngine("llamacpp")
+    assert "llamacpp has no" in (make(name).not_applicable(bare, MODEL) or "")
 
 
 def test_another_checkpoint_can_be_served_by_every_engine() -> None:
