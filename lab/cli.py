@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     verdicts.set_defaults(command=_verdicts)
 
     audit = commands.add_parser("audit", help="audit records again", allow_abbrev=False)
-    audit.add_argument("path", metavar="PATH", type=Path, help="a run folder")
+    audit.add_argument("path", metavar="PATH", type=Path, help="the folder of a run, or of one trial")
     audit.set_defaults(command=_audit)
 
     publish = commands.add_parser("publish", help="rebuild MLflow from files", allow_abbrev=False)
@@ -162,18 +162,24 @@ def _stored(path: Path) -> Path:
 
 
 def _audit(options: argparse.Namespace) -> int:
+    from lab.audit import INVALID, audit
     from lab.judgement import judge
     from lab.records import Run
 
-    if not (options.path / "campaign.json").exists():
-        raise InputError(f"{options.path}: is no run folder (it has no campaign.json)")
-    run = Run(options.path.resolve())
-    for problem in run.damaged():
-        print(problem)
-    for entry in judge(run).audited:
-        state = "valid" if entry.valid else "invalid"
-        print(f"{entry.trial.id:<40} {state:<8} {'; '.join(f'{c.code}: {c.text}' for c in entry.codes)}")
-    return 0
+    path = options.path
+    if (path / "trial.json").exists():
+        audited, damaged = [(path.name, audit(path))], []
+    elif (path / "campaign.json").exists():
+        run = Run(path.resolve())
+        audited, damaged = [(entry.trial.id, entry.codes) for entry in judge(run).audited], run.damaged()
+    else:
+        raise InputError(f"{path}: is neither the folder of a run (campaign.json) nor of a trial (trial.json)")
+    for problem in damaged:
+        print(f"lab: {problem}", file=sys.stderr)
+    for name, codes in audited:
+        state = "invalid" if any(code.severity == INVALID for code in codes) else "valid"
+        print(f"{name:<40} {state:<8} {'; '.join(f'{code.code}: {code.text}' for code in codes)}".rstrip())
+    return 1 if damaged else 0
 
 
 def _publish(options: argparse.Namespace) -> int:

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from lab import plan
 from lab.campaign import Campaign
 from lab.prepare import prepare
+from lab.records import results_folder, runs
 
 
 def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:
     """Launches, minutes and disk of a campaign, lever by lever; raises InputError as a real run would."""
     campaign = Campaign.load(path)
     prepared = prepare(campaign, only, passes)
-    expected = plan.estimate(campaign, prepared.levers, prepared.passes)
+    past = [launch for run in runs(results_folder(), campaign.name)[-3:] for launch in run.launches()]
+    expected = plan.estimate(campaign, prepared.levers, prepared.passes, past)
+    longest = plan.estimate(campaign, prepared.levers, prepared.passes, longest=True)
     lines = [
         f"campaign {campaign.name}: {prepared.model.name}, {prepared.engine.build(campaign.control)}",
         f"rule: {campaign.rule.metric} of '{campaign.rule.workload}' at C={campaign.rule.concurrency}, "
@@ -39,7 +42,9 @@ def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:
     budget = f" of {campaign.budget.hours * 60:.0f} allowed" if campaign.budget else ""
     lines += [
         "",
-        f"{expected.launches} launches, about {expected.seconds / 60:.1f} minutes{budget}, "
+        f"{expected.launches} launches, about {expected.seconds / 60:.1f} minutes{budget} "
+        f"({f'from {len(past)} launches on record' if past else 'nothing on record yet'}; "
+        f"at most {longest.seconds / 60:.0f} if every start and drain takes its limit), "
         f"{expected.disk_bytes / 1e6:.0f} MB on disk",
     ]
     return "\n".join(lines)

@@ -147,6 +147,7 @@ class _Judge:
             "concurrency_running_control": running_control if launches else None,
             **_interval(effect),
             "p_adjusted": None,
+            "gap_closed_pct": self._gap_closed_pct(controls, effect),
             "effect_matched_batch_pct": matched.effect_pct if matched else None,
             "launches": effect.launches if effect else len(valid) + len(controls) if launches else 0,
             "passes": len({launch.pass_number for launch in launches}),
@@ -220,6 +221,13 @@ class _Judge:
             return None
         frame = pandas.DataFrame(rows).sort_values("order", ignore_index=True)
         return compare(frame, CONTROL, arm, self.rule.alpha)
+
+    def _gap_closed_pct(self, controls: Sequence[Trial], effect: Effect | None) -> float | None:
+        """The share of the way from the control to the rule's target that the lever goes, in percent."""
+        start, target = _mean(_value(trial, self.rule.metric) for trial in controls), self.rule.target
+        if target is None or start is None or start == target or effect is None or effect.effect_pct is None:
+            return None
+        return start * effect.effect_pct / (target - start)
 
     def _guard(self, arm: str, metric: str) -> str:
         """held, broken or unknown: where the interval of a second metric lies against its limit."""

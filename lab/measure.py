@@ -173,6 +173,7 @@ def _measure_trials(
             "purpose": owed.purpose,
             **asdict(measured),
         }
+        trial["window"]["warmup_seconds"] = window.warmup_seconds
         write_json(trial_folder / "trial.json", trial)
         record["trials"].append(owed.name)
         idle = None

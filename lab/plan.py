@@ -6,6 +6,7 @@ estimate, hours are lost unnoticed.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from lab.records import CLOSING, JUDGED, MATCHED, OPENING, RESUMED, SWEEP, TREAT
 
 # What a notebook costs beside its measurements: kernel, papermill, imports, pictures (seconds, measured).
 NOTEBOOK_SECONDS = 4.0
-# Drain, log and record writing of a trial, and start and stop of a small server, when no past record says otherwise.
+# Drain and record writing of a trial, and start and stop of a small server, where no past record says otherwise.
 TRIAL_OVERHEAD_SECONDS = 2.5
 LAUNCH_OVERHEAD_SECONDS = 2.0
 DISK_BYTES_PER_TRIAL = 120_000
@@ -47,7 +48,6 @@ class LeverPlan:
     arms: tuple[dict[str, Any], ...]
     not_applicable: str | None = None
     searches: int = 0
-    may_change_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,26 @@ def owed_trials(
     return owed
 
 
-def estimate(campaign: Campaign, levers: Sequence[LeverPlan], passes: int) -> Estimate:
-    """Launches, seconds and bytes of a whole run of `passes` passes, summary included."""
-    window = campaign.window
-    trial = window.warmup_seconds + window.seconds + TRIAL_OVERHEAD_SECONDS
+def overhead_seconds(launch: Launch) -> float:
+    """What a launch took beyond warm-up and windows, per trial: start, drain, stop, records."""
+    windows = [trial.record["window"] for trial in launch.trials]
+    measured = sum(window["warmup_seconds"] + window["seconds"] for window in windows)
+    return (launch.record["timings"]["seconds"] - measured) / len(windows)
+
+
+def estimate(
+    campaign: Campaign, levers: Sequence[LeverPlan], passes: int, past: Sequence[Launch] = (), longest: bool = False
+) -> Estimate:
+    """Launches, seconds and bytes of a whole run of `passes` passes, summary included.
+
+    `past`: launches of this campaign on record; their median overhead replaces the assumed one. `longest`: every start
+    and drain takes all that the limits allow.
+    """
+    window, limits = campaign.window, campaign.limits
+    overheads = [overhead_seconds(launch) for launch in past if launch.ok and launch.trials]
+    overhead = statistics.median(overheads) if overheads else TRIAL_OVERHEAD_SECONDS
+    trial = window.warmup_seconds + window.seconds + (limits.drain_seconds if longest else overhead)
+    start = limits.start_seconds if longest else 0.0 if overheads else LAUNCH_OVERHEAD_SECONDS
     measured = [lever for lever in levers if lever.arms]
     treatments = sum(len(lever.arms) for lever in measured)
     judged_launches = passes * (treatments + 1) + 1
@@ -146,8 +162,8 @@ def estimate(campaign: Campaign, levers: Sequence[LeverPlan], passes: int) -> Es
     sweeps = (treatments + 1) * (levels - 1)
     notebooks = passes * (len(measured) + 1) + 1 + len(levers) + 2
     seconds = (
-        judged_launches * (LAUNCH_OVERHEAD_SECONDS + trial)
-        + searches * (LAUNCH_OVERHEAD_SECONDS + trial / 2)
+        judged_launches * (start + trial)
+        + searches * (start + trial / 2)
         + sweeps * trial
         + notebooks * NOTEBOOK_SECONDS
     )

@@ -76,13 +76,12 @@ def plan_lever(lever: Lever, engine: Engine, model: Model, control: Arm) -> Leve
         arms=arms,
         not_applicable=reason,
         searches=0 if reason else lever.searches,
-        may_change_text=lever.may_change_text,
     )
 
 
 def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
     """Measure this machine's bandwidth and open the run folder; `mode`: campaign (by `lab run`) or block (by hand)."""
-    from lab.roofline.hardware import probe
+    from lab.observe.bandwidth import probe
 
     campaign = prepared.campaign
     make_folder(results)

@@ -131,6 +131,12 @@ def close_launch(folder: Path, record: dict[str, Any]) -> Launch:
     return Launch(folder, record)
 
 
+def load_trial(folder: Path) -> Trial:
+    """A trial from its folder `<launch>/trials/<trial>`; raises InputError when a record is missing or damaged."""
+    parent = folder.resolve().parent.parent
+    return Trial(folder, read_json(folder / "trial.json"), Launch(parent, read_json(parent / "launch.json")))
+
+
 def compress_log(folder: Path) -> None:
     """server.log becomes server.log.gz; a launch without a log gets an empty one."""
     plain, packed = folder / "server.log", folder / "server.log.gz"
@@ -172,7 +178,7 @@ class Run:
 
     @cached_property
     def plan(self) -> dict[str, Any]:
-        """plan.json: levers, arms, passes and what each launch owes."""
+        """plan.json: levers with their arms, passes, and the order of each pass."""
         return read_json(self.path / "plan.json")
 
     @property
@@ -185,7 +191,7 @@ class Run:
         return read_json(self.path / "status.json")
 
     def set_status(self, state: str, reason: str = "") -> None:
-        """Note how the run stands; the only file of a run that changes."""
+        """Note how the run stands, in a file of its own: campaign.json and plan.json never change."""
         path = self.path / "status.json"
         started = self.status["started_at"] if path.exists() else utc_now()
         status = {"state": state, "reason": reason, "started_at": started, "touched_at": utc_now()}

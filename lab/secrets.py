@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _SECRET = re.compile(
-    r"(^|[_.-])(api_?keys?|access_?keys?|tokens?|keys?|secrets?|pass(word|wd|phrase)?s?|pwd|auth(orization)?|credentials?)$",
+    r"(^|[_.-])(api_?keys?|access_?keys?|tokens?|keys?|secrets?|[a-z]*pass(word|wd|phrase)?s?|pwd|auth(orization)?|credentials?)$",
     re.IGNORECASE,
 )
 _HARMLESS = re.compile(

@@ -145,7 +145,13 @@ TRIAL: dict[str, Any] = {
     "workload": "chat",
     "concurrency": 4,
     "purpose": JUDGED,
-    "window": {"opened_s": 1000.0, "closed_s": 1006.0, "seconds": 6.0, "opened_at": "2026-11-30T20:45:00.000Z"},
+    "window": {
+        "warmup_seconds": 3.0,
+        "opened_s": 1000.0,
+        "closed_s": 1006.0,
+        "seconds": 6.0,
+        "opened_at": "2026-11-30T20:45:00.000Z",
+    },
     "prompts": {"salt": "abc123", "digest": "0" * 64, "count": 64},
     "client": {
         "offered": 4,

@@ -199,6 +199,21 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "a/b",
         "levers.a/b: a lever's name holds only small letters, digits and '_'",
     ),
+    "a lever called as a notebook": (
+        {"levers": {"summary": {}}},
+        "summary",
+        "levers.summary: this name is the lab's own; choose another",
+    ),
+    "a campaign called as a folder of results": (
+        {"name": "mlflow"},
+        "name: mlflow",
+        "name: 'mlflow' is a folder of its own in results/; choose another name",
+    ),
+    "a workload that climbs": (
+        {"workloads": {"../up": {"kind": "chat", "output_tokens": 8, "concurrency": [4]}}, "rule.workload": "../up"},
+        "../up:",
+        "workloads.../up: a workload's name holds only small letters, digits, '_' and '-'",
+    ),
     "a lever called as the control": (
         {"levers": {"control": {"custom": {}}}},
         "control",

@@ -217,19 +217,25 @@ def test_verdicts_of_an_unfinished_run_are_those_of_its_records_now(capsys: Capt
 
 
 def test_auditing_what_is_no_run_folder_is_bad_input(capsys: Captured, tmp_path: Path) -> None:
-    assert refused(capsys, "audit", tmp_path) == f"{tmp_path}: is no run folder (it has no campaign.json)"
-    assert refused(capsys, "audit", tmp_path / "absent").endswith("(it has no campaign.json)")
+    said = "is neither the folder of a run (campaign.json) nor of a trial (trial.json)"
+    assert refused(capsys, "audit", tmp_path) == f"{tmp_path}: {said}"
+    assert refused(capsys, "audit", tmp_path / "absent").endswith(said)
+
+
+def test_one_trial_can_be_audited_by_its_folder(capsys: Captured, build: RunBuilder) -> None:
+    code, out, _ = lab(capsys, "audit", build.run.path / "launches" / "001-mtp" / "trials" / "chat-c4")
+    assert code == 0
+    assert out.startswith("chat-c4") and " valid" in out
 
 
 def test_an_audit_lists_every_trial_and_every_damage(capsys: Captured, build: RunBuilder) -> None:
     damaged = build.run.path / "launches" / "001-mtp" / "server.log.gz"
     damaged.write_bytes(b"")
     code, out, err = lab(capsys, "audit", build.run.path)
-    assert (code, err) == (0, "")
+    assert (code, err) == (1, f"lab: {damaged}: was changed after the launch closed\n")
     lines = out.splitlines()
-    assert lines[0] == f"{damaged}: was changed after the launch closed"
-    assert len(lines) == 1 + 6
-    assert all(" valid " in line for line in lines[1:])
+    assert len(lines) == 6
+    assert all(line.endswith(" valid") for line in lines)
 
 
 def test_an_audit_tells_what_is_wrong_with_a_trial(capsys: Captured, tmp_path: Path, results: Path) -> None:

@@ -18,6 +18,7 @@ KEYS = {
     "p_adjusted", "effect_matched_batch_pct", "launches", "passes", "screened", "bound_tok_s", "bound_fraction",
     "bound_fraction_control", "predicted_effect_pct", "accuracy", "codes", "findings", "guards", "simulated",
 }  # fmt: skip
+MORE = {"gap_closed_pct"}
 
 
 def builder(folder: Path, *names: str, **values: Any) -> RunBuilder:
@@ -44,7 +45,14 @@ def test_rows_have_exactly_the_keys_of_the_contract(tmp_path: Path) -> None:
     build.passes(2, {"mtp": 120, "graphs": 100})
     rows = judge(build.run).rows
     assert [row["lever"] for row in rows] == ["mtp", "graphs", "nccl"]
-    assert all(set(row) == KEYS for row in rows)
+    assert all(set(row) == KEYS | MORE for row in rows)
+
+
+@pytest.mark.parametrize(("target", "closed"), [(None, None), (200, 20.0), (110, 200.0)])
+def test_the_share_of_the_gap_to_the_target_is_told(tmp_path: Path, target: float | None, closed: float | None) -> None:
+    build = builder(tmp_path, "mtp", rule={"target": target})
+    build.passes(3, {"mtp": 120})
+    assert row_of(build)["gap_closed_pct"] == (None if closed is None else pytest.approx(closed, rel=0.1))
 
 
 def test_known_effects_are_found(tmp_path: Path) -> None:

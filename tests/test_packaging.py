@@ -30,7 +30,7 @@ DOORS = {
     "scipy": ("stats",),
     "pandas": ("load", "observe", "stats", "report", "tracking", "judgement.py", "views.py"),
 }
-PURE = ("plan.py", "verdict.py", "audit", "stats", "health.py", "judgement.py")
+PURE = ("plan.py", "verdict.py", "audit", "stats", "roofline", "health.py", "judgement.py")
 WORLD = {"requests", "socket", "subprocess", "time", "datetime", "random", "asyncio", "httptools", "psutil"}
 
 

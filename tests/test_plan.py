@@ -15,7 +15,16 @@ from lab import plan
 from lab.campaign import CONTROL, Campaign
 from lab.plan import JUDGED, MATCHED, SWEEP, LeverPlan, Owed, Step
 from lab.records import CLOSING, OPENING, RESUMED, TREATMENT, Launch
-from tests.builders import TRIAL, changed, control_arm, launch_record, lever_plan, write_campaign, write_launch
+from tests.builders import (
+    TRIAL,
+    RunBuilder,
+    changed,
+    control_arm,
+    launch_record,
+    lever_plan,
+    write_campaign,
+    write_launch,
+)
 
 NAMES = st.lists(st.text("abcdefgh_", min_size=1, max_size=6), unique=True, max_size=9)
 BASELINE = "00_baseline"
@@ -196,13 +205,26 @@ def test_a_plan_reads_back_as_it_was_written() -> None:
     assert written["order"] == {"1": ["a", "b"], "2": ["b", "a"]}
 
 
+def test_past_launches_and_limits_change_the_estimate(tmp_path: Path) -> None:
+    lever = LeverPlan("a", "09_custom", "A", ({"name": "a"},))
+    build = RunBuilder(tmp_path, [lever_plan("mtp")])
+    build.launch("control", 0, "opening", timings={"seconds": 3.0 + 6.0 + 50.0})
+    assumed = plan.estimate(_FILE, [lever], 2)
+    known = plan.estimate(_FILE, [lever], 2, past=build.run.launches())
+    longest = plan.estimate(_FILE, [lever], 2, longest=True)
+    assert known.launches == assumed.launches == longest.launches == 5
+    assert known.seconds > assumed.seconds + 5 * 40
+    assert longest.seconds >= 5 * (60 + 20)
+
+
 class _Stand:
     """A campaign's figures, without a file for every example that hypothesis makes."""
 
     def __init__(self) -> None:
-        from lab.campaign import Window, Workload
+        from lab.campaign import Limits, Window, Workload
 
         self.window = Window(warmup_seconds=1, seconds=2, min_steady_seconds=1)
+        self.limits = Limits(start_seconds=60, stall_seconds=30, drain_seconds=20)
         self.workloads = {"chat": Workload(kind="chat", output_tokens=16, concurrency=[1, 4])}
 
 

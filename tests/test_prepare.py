@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from lab.campaign import Campaign
+from lab.observe import bandwidth
 from lab.prepare import campaign_digest, create_run, prepare
 from lab.records import Run, results_folder
-from lab.roofline import hardware
 from tests.builders import HARDWARE, StubEngine, write_campaign
 
 
 @pytest.fixture
 def opened(tmp_path: Path, stub: StubEngine, results: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of a campaign with one lever that applies and one that does not; the machine is not measured."""
-    monkeypatch.setattr(hardware, "probe", lambda: HARDWARE)
+    monkeypatch.setattr(bandwidth, "probe", lambda: HARDWARE)
     changes: dict[str, Any] = {
         "levers.nccl_ll_ring": {},
         "server.env": {"HF_TOKEN": "hf_secret", "WAIT": "active"},

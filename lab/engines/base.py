@@ -33,16 +33,6 @@ __all__ = [
     "register",
 ]
 
-FAILURE_KINDS = (
-    "out-of-memory",
-    "bad-flag",
-    "missing-checkpoint",
-    "port-in-use",
-    "unsupported",
-    "start-timeout",
-    "crashed",
-)
-
 REGISTERED: dict[str, Engine] = {}
 
 
@@ -56,7 +46,10 @@ class Fact:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an arm did not start or died: one of FAILURE_KINDS, the engine's own words, more of its log."""
+    """Why an arm did not start or died: the engine's own words, more of its log.
+
+    kind: out-of-memory, bad-flag, missing-checkpoint, port-in-use, unsupported, start-timeout, crashed.
+    """
 
     kind: str
     reason: str

@@ -36,7 +36,6 @@ class Lever(ABC):
     mechanism: ClassVar[str]
     predicted: ClassVar[str]
     backfires: ClassVar[str]
-    may_change_text: ClassVar[bool] = False
 
     def __init__(self, name: str, options: Any) -> None:
         self.name = name

@@ -43,7 +43,6 @@ class Custom(Lever):
     mechanism = "stated in the campaign file"
     predicted = "stated in the campaign file"
     backfires = "stated in the campaign file"
-    may_change_text = True
 
     def __init__(self, name: str, options: Any) -> None:
         super().__init__(name, options)

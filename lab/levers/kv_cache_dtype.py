@@ -29,7 +29,6 @@ class KvCacheDtype(Lever):
     )
     predicted = "positive for long contexts and large batches; no effect where weights dominate"
     backfires = "unpacking costs compute at short context; coarse types harm answers, more so at long context"
-    may_change_text = True
 
     def not_applicable(self, engine: Engine, model: Model) -> str | None:
         return None if engine.name == "llamacpp" else f"no treatment is defined for {engine.name}"

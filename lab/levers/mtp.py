@@ -35,7 +35,6 @@ class Mtp(Lever):
     )
     predicted = "positive at small batch and high acceptance; free text gains nothing"
     backfires = "where a step is bound by compute, verifying k tokens costs k tokens; rejected drafts are pure loss"
-    may_change_text = True
 
     def not_applicable(self, engine: Engine, model: Model) -> str | None:
         if engine.name != "llamacpp":

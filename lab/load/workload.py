@@ -39,10 +39,10 @@ class Prompts:
 def build(workload: Any, salt: str, count: int, data: Path | None = None) -> Prompts:
     """`count` prompts for a workload of the campaign (its `kind` is read), always the same for the same salt.
 
-    The salt shuffles the prompts and puts a short tag, different for every prompt, before each of them, so
-    that no two trials share a prefix. Categories are spread evenly over the order. A list that is too short
-    is gone through again in another order. `data` replaces the kind's own file. Raises InputError for an
-    unknown kind or a damaged file.
+    The salt puts a short tag, different for every prompt, before each of them, so that no two trials share a
+    prefix. The order depends on the kind alone: launches of different passes differ by their tags and not by
+    what they ask. Categories are spread evenly over it; a list that is too short is gone through again in
+    another order. `data` replaces the kind's own file. Raises InputError for an unknown kind or a damaged file.
     """
     if workload.kind not in DATA:
         raise InputError(f"workload kind '{workload.kind}' is unknown{files.suggest(workload.kind, DATA)}")

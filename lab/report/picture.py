@@ -47,7 +47,8 @@ class Picture(Figure):
 def picture(title: str, width: float = 8, height: float = 4, rows: int = 1) -> tuple[Picture, list[Axes]]:
     """A figure of `width` × `height` inches with `rows` panels under each other that share their axes."""
     figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained")
-    figure.suptitle(textwrap.fill(title, int(11 * width)), fontsize=11, fontweight="bold", x=0.01, ha="left")
+    title = textwrap.fill(title, int(11 * width))
+    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left", parse_math=False)
     panels = list(figure.subplots(rows, 1, sharex=True, sharey=True, squeeze=False)[:, 0])
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)

@@ -70,17 +70,18 @@ def _interruption() -> Iterator[threading.Event]:
 
 
 def _print_links(url: str) -> None:
+    print(f"MLflow serves the results at {url}; Ctrl-C ends it", flush=True)
     answer = requests.post(
         f"{url}/api/2.0/mlflow/experiments/search",
         json={"max_results": 100, "filter": "name LIKE 'levers-%'", "order_by": ["last_update_time DESC"]},
         timeout=store.PROBE_SECONDS,
     )
     experiments = answer.json().get("experiments", []) if answer.ok else []
-    print(f"MLflow serves the results at {url}; Ctrl-C ends it", flush=True)
     if not experiments:
         print("nothing is published yet: run `lab publish`", flush=True)
     for experiment in experiments:
         number = experiment["experiment_id"]
         print(f"{experiment['name']}", flush=True)
         print(f"  verdicts  {pages.verdicts_link(url, number)}", flush=True)
+        print(f"  or        {pages.filtered_link(url, number)}", flush=True)
         print(f"  all runs  {pages.runs_link(url, number)}", flush=True)

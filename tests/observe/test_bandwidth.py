@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.roofline.hardware import MIB, last_level_cache_bytes, probe
+from lab.observe.bandwidth import MIB, last_level_cache_bytes, probe
 
 
 @pytest.fixture(scope="module")
