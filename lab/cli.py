@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.fresh and options.resume is not None:
         raise InputError("--fresh and --resume exclude each other; give one of them")
-    only = options.levers.split(",") if options.levers else None
+    only = [name.strip() for name in options.levers.split(",")] if options.levers else None
     if options.dry_run:
         from lab.dry_run import describe
 
@@ -194,7 +194,10 @@ def _publish(options: argparse.Namespace) -> int:
     if not chosen:
         raise InputError(f"{results}: holds no run to publish; measure one with `lab run FILE`")
     for run in chosen:
-        print(json.dumps({"run": run.run_id, **vars(tracking.publish(run.path))}, default=str))
+        done = tracking.publish(run.path)
+        counts = f"{done.created} created, {done.updated} updated, {done.unchanged} unchanged"
+        print(f"{run.name}/{run.run_id}: {counts}; look with `lab ui`", file=sys.stderr)
+        print(json.dumps({"run": run.run_id, **vars(done)}, default=str))
     return 0
 
 

@@ -33,9 +33,9 @@ def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:
         launches = prepared.passes * len(lever.arms)
         search = f", {lever.searches} search launches" if lever.searches else ""
         lines.append(
-            f"  {lever.name:<18} {launches} launches{search}: {', '.join(_change(campaign, a) for a in lever.arms)}"
+            f"  {lever.name:<18} {_times(launches)}{search}: {', '.join(_change(campaign, a) for a in lever.arms)}"
         )
-    lines += [f"  {'control':<18} {prepared.passes + 1} launches", ""]
+    lines += [f"  {'control':<18} {_times(prepared.passes + 1)}, each closing one pass and opening the next", ""]
     for number in range(1, prepared.passes + 1):
         order = plan.lever_order([lever.name for lever in prepared.levers if lever.arms], number)
         lines.append(f"  pass {number}: control → {' → '.join(order)} → control")
@@ -48,6 +48,10 @@ def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:
         f"{expected.disk_bytes / 1e6:.0f} MB on disk",
     ]
     return "\n".join(lines)
+
+
+def _times(launches: int) -> str:
+    return f"{launches} launch{'' if launches == 1 else 'es'}"
 
 
 def _change(campaign: Campaign, arm: dict) -> str:

@@ -54,17 +54,25 @@ def trial_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
 def predicted_effect_pct(
     treatment: Sequence[Trial], control: Sequence[Trial], hardware: Hardware | None
 ) -> float | None:
-    """What the memory bound expects of the treatment's weights and KV type at the control's batch and context.
+    """What the memory bound expects: weights, KV type and the batch that each arm's cap admits, at equal context.
 
-    Speculation's gain depends on acceptance, which no bound knows beforehand: it is left out.
+    None where the bound does not see the lever at all (speculation, threads, graphs): that is not a prediction of 0.
     """
     if not treatment or not control or hardware is None:
         return None
-    batch, context = control[0].server["running"], control[0].metrics["mean_context_tokens"]
-    if not batch or not context:
+    context = control[0].metrics["mean_context_tokens"]
+    if not context:
         return None
-    mine, theirs = (_bound(trials[0], hardware, batch, context, 1.0) for trials in (treatment, control))
-    return 100 * (mine.bound_tok_s / theirs.bound_tok_s - 1) if mine and theirs else None
+    mine, theirs = (_bound(trials[0], hardware, _admitted(trials[0]), context, 1.0) for trials in (treatment, control))
+    if mine is None or theirs is None or mine == theirs:
+        return None
+    return 100 * (mine.bound_tok_s / theirs.bound_tok_s - 1)
+
+
+def _admitted(trial: Trial) -> float:
+    """The most requests that can run of those offered."""
+    cap = trial.launch.effective.get("cap")
+    return trial.concurrency if cap is None else min(trial.concurrency, cap)
 
 
 def _bound(trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float) -> Bound | None:

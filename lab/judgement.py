@@ -160,6 +160,7 @@ class _Judge:
             "codes": list(dict.fromkeys(_names(codes))),
             "findings": [*verdict.findings, *(["drift"] if _drifts(effect) else []), *_deaths(launches)],
             "guards": guards,
+            "proof": _proof(launches),
             "simulated": self.run.campaign.get("simulated", False),
         }
 
@@ -276,6 +277,12 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _interval(effect: Effect | None) -> dict[str, float | None]:
     names = ("effect_pct", "ci_low_pct", "ci_high_pct", "p_value")
     return {name: getattr(effect, name) if effect else None for name in names}
+
+
+def _proof(launches: Sequence[Launch]) -> str | None:
+    """What showed, or failed to show, the lever on the server of the last launch that was asked."""
+    proofs = [launch.record["proof"]["text"] for launch in launches if launch.record["proof"]]
+    return proofs[-1] if proofs else None
 
 
 def _deaths(launches: Sequence[Launch]) -> list[str]:

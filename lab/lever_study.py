@@ -98,19 +98,19 @@ class Study:
 
     def plot_effect(self) -> Figure | None:
         """The effect with its interval; a pass's copy leaves pictures to the copy that shows the verdict."""
-        return None if self._in_pass() else views.effect_picture(self.require_run(), self.name)
+        return None if self._nothing_to_draw() else views.effect_picture(self.require_run(), self.name)
 
     def plot_running(self) -> Figure | None:
         """Requested against running requests over time."""
-        return None if self._in_pass() else views.running_picture(self.require_run(), self.arms())
+        return None if self._nothing_to_draw() else views.running_picture(self.require_run(), self.arms())
 
     def plot_roofline(self) -> Figure | None:
         """Trials against their bound."""
-        return None if self._in_pass() else views.roofline_picture(self.require_run(), set(self.arms()))
+        return None if self._nothing_to_draw() else views.roofline_picture(self.require_run(), set(self.arms()))
 
     def plot_launches(self) -> Figure | None:
         """The rule's metric by launch."""
-        return None if self._in_pass() else views.launches_picture(self.require_run())
+        return None if self._nothing_to_draw() else views.launches_picture(self.require_run())
 
     def arms(self) -> list[str]:
         """Names of the control and of this lever's treatments."""
@@ -125,6 +125,10 @@ class Study:
             return
         views.save_pictures(self, folder / "plots")
         write_text(folder / "DONE", utc_now() + "\n")
+
+    def _nothing_to_draw(self) -> bool:
+        """In a pass, and for a lever that cannot exist here."""
+        return self._in_pass() or (self.plan is not None and self.plan.not_applicable is not None)
 
     def _in_pass(self) -> bool:
         """Whether the runner executes this as one step of a pass, to be shown later."""

@@ -140,6 +140,8 @@ class _Runner:
 
     def complete(self, publish: bool) -> Run:
         try:
+            expected = self.run.plan["estimate"]
+            say(f"run {self.run.run_id}: {expected['launches']} launches, about {expected['seconds'] / 60:.0f} minutes")
             problem = self._measure()
             self._show()
             if problem is not None:

@@ -31,6 +31,7 @@ class Evidence:
     effect_matched: Effect | None = None
     capped: Code | None = None
     running: float | None = None
+    accuracy: str = "not-tested"
     guards: dict[str, str] = field(default_factory=dict)
 
 
@@ -64,6 +65,8 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
     label, text = _label(effect, rule, evidence)
     if evidence.capped:
         text = f"{_cap_sentence(evidence)}; {text}"
+    if label == ADOPT and evidence.accuracy == "not-tested":
+        text = f"{text}; accuracy was not tested"
     return Verdict(label, text, findings)
 
 

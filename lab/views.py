@@ -5,6 +5,8 @@ Without it the notebooks would hold pandas and matplotlib code, each a little di
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lab.lever_study import Study
-
-_CURVE_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def trials(run: Run, arms: set[str] | None = None) -> pandas.DataFrame:
@@ -41,19 +41,20 @@ def trials(run: Run, arms: set[str] | None = None) -> pandas.DataFrame:
                 "launch": trial.launch.record["launch"],
                 "pass": trial.launch.pass_number,
                 "arm": trial.launch.arm,
-                "treatment": trial.launch.record["arm"]["treatment"],
                 "role": trial.launch.role,
                 "workload": trial.workload,
                 "concurrency": trial.concurrency,
                 "running": trial.server["running"],
-                "waiting": trial.server["waiting"],
-                **trial.metrics,
+                "output_tok_s": value,
                 "bound_fraction": value / limit.bound_tok_s if limit and value is not None else None,
                 "valid": entry.valid,
                 "codes": ", ".join(code.code for code in entry.codes),
+                "waiting": trial.server["waiting"],
+                **{name: figure for name, figure in trial.metrics.items() if name != "output_tok_s"},
+                "treatment": trial.launch.record["arm"]["treatment"],
             }
         )
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(rows).round(3)
 
 
 def launch_values(run: Run) -> pandas.DataFrame:
@@ -131,10 +132,16 @@ def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
                 kv_dtype_v=facts["kv_dtype_v"],
             ).bound_tok_s,
         }
-        for batch in _CURVE_BATCHES
+        for batch in _curve_batches(points)
     ]
     label = f"{hardware.name}, {hardware.memory_bandwidth_bytes_s / 1e9:.1f} GB/s"
     return plots.roofline(points, curve, label)
+
+
+def _curve_batches(points: Sequence[dict[str, Any]]) -> list[int]:
+    """Powers of two up to twice the largest batch that ran."""
+    largest = max((point["batch"] or 1 for point in points), default=1)
+    return [2**power for power in range(math.ceil(math.log2(largest)) + 2)]
 
 
 def launches_picture(run: Run) -> Figure:
@@ -151,6 +158,8 @@ def save_pictures(study: Study, folder: Path) -> None:
     from lab.report import plots
 
     run, arms = study.require_run(), study.arms()
+    if study.plan is not None and study.plan.not_applicable:
+        return
     if not any(_judged(entry) for entry in judge(run).audited if entry.trial.launch.arm in arms):
         return
     pictures = {"running": running_picture(run, arms), "roofline": roofline_picture(run, set(arms))}
@@ -167,7 +176,11 @@ def heading(run: Run) -> str:
     from lab.report import words
 
     controls = [launch for launch in run.launches() if launch.arm == CONTROL]
-    return words.heading(run.campaign["file"], run.run_id, controls[0].record["effective"] if controls else None)
+    state = run.status["state"]
+    how = [run.run_id, *(["one block measured by hand"] if run.plan["mode"] == "block" else [])]
+    how += [] if state == "done" else [f"{state}, so these are not the last verdicts"]
+    effective = controls[0].record["effective"] if controls else None
+    return words.heading(run.campaign["file"], " · ".join(how), effective)
 
 
 def _judged(entry: Audited) -> bool:
@@ -198,4 +211,5 @@ class Table:
     def _repr_markdown_(self) -> str:
         from lab.report.table import render
 
-        return render(self.rows, "md", heading=self.heading)
+        proofs = [f"**Proof** ({row['lever']}): {row['proof']}." for row in self.rows if row.get("proof")]
+        return "\n\n".join([render(self.rows, "md", heading=self.heading), *proofs])

@@ -164,6 +164,7 @@ TRIAL: dict[str, Any] = {
         "prompt_tokens": 10_000,
         "output_tokens": 4_000,
         "window_tokens": 600,
+        "cpu_share": 0.01,
         "drained": True,
     },
     "server": {
@@ -171,6 +172,8 @@ TRIAL: dict[str, Any] = {
         "waiting": 0.0,
         "samples": 12,
         "idle_running_max": 0.0,
+        "machine_cpu_pct": 52.0,
+        "cores": 1.0,
         "delta": {"prompt_tokens": 10_000.0, "output_tokens": 4_000.0},
     },
     "metrics": {
@@ -203,6 +206,7 @@ def launch_record(arm: Arm | None = None, facts: Mapping[str, Any] | None = None
         "state": "ok",
         "failure": None,
         "proof": None,
+        "machine": {"cpu_cores_logical": 2},
         "trials": [],
         **values,
     }

@@ -18,7 +18,7 @@ KEYS = {
     "p_adjusted", "effect_matched_batch_pct", "launches", "passes", "screened", "bound_tok_s", "bound_fraction",
     "bound_fraction_control", "predicted_effect_pct", "accuracy", "codes", "findings", "guards", "simulated",
 }  # fmt: skip
-MORE = {"gap_closed_pct"}
+MORE = {"gap_closed_pct", "proof"}
 
 
 def builder(folder: Path, *names: str, **values: Any) -> RunBuilder:

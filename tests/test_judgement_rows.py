@@ -85,7 +85,14 @@ def test_the_bound_is_that_of_the_batch_that_ran(tmp_path: Path) -> None:
     assert row["bound_tok_s"] == pytest.approx(2.0 * 1e9 / (weights + 2.0 * kv))
     assert row["bound_fraction"] == pytest.approx(60 / row["bound_tok_s"], rel=0.01)
     assert row["bound_fraction_control"] == pytest.approx(100 / (3.98 * 1e9 / (weights + 3.98 * kv)), rel=0.01)
-    assert row["predicted_effect_pct"] == pytest.approx(0)
+    admitted = (2 / (weights + 2 * kv)) / (4 / (weights + 4 * kv))
+    assert row["predicted_effect_pct"] == pytest.approx(100 * (admitted - 1))
+
+
+def test_a_lever_that_the_bound_does_not_see_has_no_prediction(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp")
+    build.passes(2, {"mtp": 120})
+    assert row_of(build)["predicted_effect_pct"] is None
 
 
 def test_without_a_batch_there_is_no_bound(tmp_path: Path) -> None:

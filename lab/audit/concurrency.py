@@ -27,7 +27,7 @@ def batch_cap(trial: Trial, context: Context) -> Code | None:
     if running < CAP_FILLED_SHARE * cap or waiting < max(WAITING_MIN, WAITING_SHARE * offered):
         return None
     source = trial.launch.effective.get("cap_source")
-    said = f"asked {offered}, ran {running:.1f}, waiting {waiting:.1f}: the server runs at most {cap:g} ({source})"
+    said = f"asked {offered}, ran {running:.1f}, {waiting:.1f} waited: the server runs at most {cap:g} ({source})"
     if context.control_cap is not None and context.control_cap > cap:
         text = f"{said}; the control runs up to {context.control_cap:g}, so the lever made this cap"
         return Code("capacity-limited", FINDING, text, {**figures, "control_cap": context.control_cap})

@@ -18,3 +18,5 @@ FOREIGN_SHARE = 0.005
 FOREIGN_TOKENS_MIN = 8
 # Gauge samples inside the window below which no server mean is believed.
 SAMPLES_MIN = 10
+# machine-shared: cores that others used during the window, beside a server and a client of one core or less each.
+OTHER_CORES = 0.5

@@ -91,11 +91,19 @@ def python_of(arm: Arm) -> str:
     return python
 
 
+# The engine accepts other values of these, and then replaces them or dies at the first request.
+COUNTS = {"n_ctx", "n_batch", "n_ubatch", "n_threads", "cpuparams.n_threads", "cpuparams_batch.n_threads"}
+
+
 def check_values(arm: Arm) -> None:
     """Raise InputError for what the engine would accept and then serve wrongly, and for a port in use."""
     for flag, why in REFUSED.items():
         if flag in arm.flags:
             raise InputError(f"arm '{arm.name}': flag '{flag}' is refused: {why}")
+    for name in COUNTS & arm.flags.keys():
+        count = arm.flags[name]
+        if isinstance(count, int) and count < 1:
+            raise InputError(f"arm '{arm.name}': flag {name}: {count} is not a count; use 1 or more")
     slots = arm.flags.get("n_parallel", 1)
     if isinstance(slots, int) and slots < 1:
         raise InputError(f"arm '{arm.name}': flag n_parallel: {slots} leaves no slot to serve a request; use 1 or more")

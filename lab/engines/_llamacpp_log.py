@@ -26,6 +26,7 @@ REASONS = (  # text → kind; the first line that holds one of them is the root 
     ("unable to allocate", "out-of-memory"),
     ("out of memory", "out-of-memory"),
     ("bad_alloc", "out-of-memory"),
+    ("GGML_ASSERT(", "crashed"),
 )
 
 

@@ -66,7 +66,8 @@ class Autotune(Lever):
         return Proof(moved, "; ".join(shown))
 
     def _candidate(self, control: Arm, threads: int, wait_policy: str, flags: dict[str, int]) -> Arm:
-        words = [f"{threads} threads", wait_policy, *(f"micro-batch {n}" for n in flags.values())]
+        before = control.flags.get("n_threads", 1)
+        words = [f"{threads} threads, control {before}", wait_policy, *(f"micro-batch {n}" for n in flags.values())]
         return self.arm(
             control,
             ", ".join(words),

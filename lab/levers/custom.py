@@ -74,7 +74,7 @@ class Custom(Lever):
         for name in (*change.flags, *change.env):
             facts = [fact for fact in engine.shown_by.get(name, ()) if treatment.effective.get(fact) is not None]
             if facts:
-                shown.append(self._any(control, treatment, name, facts))
+                shown.append(self._shown(control, treatment, name, facts))
             else:
                 text = f"{engine.name} does not show {name}; give the lever a proof or proof_log"
                 other.append(Proof(False, text))
@@ -87,6 +87,15 @@ class Custom(Lever):
         proofs = [*shown, *other, *declared]
         failed = [proof for proof in proofs if not proof.applied]
         return Proof(not failed and bool(proofs), "; ".join(proof.text for proof in failed or proofs))
+
+    def _shown(self, control: Launch, treatment: Launch, name: str, facts: Sequence[str]) -> Proof:
+        """A flag that the server shows: it differs from the control's, and a number is the one that was asked."""
+        asked = {**self.options.treatment.flags, **self.options.treatment.env}[name]
+        numbers = [value for fact in facts if _is_number(value := treatment.effective[fact])]
+        if _is_number(asked) and numbers and asked not in numbers:
+            used = ", ".join(f"{fact} {treatment.effective[fact]}" for fact in facts)
+            return Proof(False, f"asked {name} {asked}, the server uses {used}; ask for what it can do")
+        return self._any(control, treatment, name, facts)
 
     def _any(self, control: Launch, treatment: Launch, what: str, facts: Sequence[str]) -> Proof:
         proofs = [self._fact(control, treatment, what, fact) for fact in facts]
@@ -103,3 +112,7 @@ class Custom(Lever):
     def _logged(self, treatment: Launch, text: str) -> Proof:
         found = text in treatment.log_text()
         return Proof(found, f"the log {'holds' if found else 'does not hold'} '{text}'")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

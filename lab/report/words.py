@@ -104,7 +104,7 @@ def heading(
     served = f"{model['name']} from {model['checkpoint']}: {formats(effective or {})}"
     judged = (
         f"rule: {rule['metric']} of {rule['workload']} at C={rule['concurrency']}, effects from "
-        f"{rule['min_effect_pct']:g} %, alpha {rule['alpha']:g}, passes {passes['min']} to {passes['max']}"
+        f"{rule['min_effect_pct']:g} %, alpha {rule['alpha']:g}, up to {passes['max']} passes"
     )
     return f"{ran}\n{served}\n{judged}"
 

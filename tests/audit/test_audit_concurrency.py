@@ -35,7 +35,7 @@ def test_a_full_server_with_a_queue_is_capped() -> None:
     assert (code.code, code.severity) == ("batch-cap", INVALID)
     assert (
         code.text
-        == "asked 16, ran 8.0, waiting 8.0: the server runs at most 8 (/slots); raise the cap or measure at C=8"
+        == "asked 16, ran 8.0, 8.0 waited: the server runs at most 8 (/slots); raise the cap or measure at C=8"
     )
     assert code.figures == {"offered": 16, "littles_law": 16.0, "running": 8.0, "waiting": 8.0, "cap": 8}
 
@@ -59,7 +59,7 @@ def test_waiting_counts_although_the_queue_gauge_shows_none() -> None:
         {"concurrency": 4, "client.littles_law": 4.0, "server.running": 2.0, "server.waiting": 0.0}, {"cap": 2}
     )
     code = batch_cap(trial, Context())
-    assert code is not None and "waiting 2.0" in code.text
+    assert code is not None and "2.0 waited" in code.text
 
 
 def test_a_server_that_is_not_full_is_not_capped() -> None:

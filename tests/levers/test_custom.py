@@ -39,7 +39,7 @@ def test_a_flag_that_differs_in_what_the_servers_report_is_proof(launch: Make) -
 
 def test_a_flag_that_the_server_ignored_is_refused(launch: Make) -> None:
     proof = prove(make({"flags": {"slots": 2}}), launch, {"n_slots": 4}, {"n_slots": 4})
-    assert proof == Proof(False, "slots: n_slots 4 → 4")
+    assert proof == Proof(False, "asked slots 2, the server uses n_slots 4; ask for what it can do")
 
 
 def test_a_flag_that_the_engine_does_not_show_is_refused_and_says_what_to_do(launch: Make) -> None:
@@ -89,7 +89,9 @@ def test_every_declared_evidence_must_be_there(launch: Make) -> None:
 
 def test_declared_evidence_does_not_excuse_a_flag_that_the_server_shows_unchanged(launch: Make) -> None:
     lever = make({"flags": {"slots": 2, "hidden": 1}}, proof={"mode": "fast"})
-    assert prove(lever, launch, {"n_slots": 4}, {"n_slots": 4, "mode": "fast"}) == Proof(False, "slots: n_slots 4 → 4")
+    assert prove(lever, launch, {"n_slots": 4}, {"n_slots": 4, "mode": "fast"}) == Proof(
+        False, "asked slots 2, the server uses n_slots 4; ask for what it can do"
+    )
     assert prove(lever, launch, {"n_slots": 4}, {"n_slots": 2, "mode": "fast"}).applied
 
 

@@ -22,7 +22,7 @@ HEADING = words.heading(CAMPAIGN, "20261130T204500Z", EFFECTIVE, "AMD EPYC, 2 pr
 AT_100 = """\
 local · 20261130T204500Z · AMD EPYC, 2 processors
 SmolLM2-135M-Instruct from smollm2-135m-q4_1: weights Q4_1, KV f16, llama.cpp b11549
-rule: output_tok_s of chat at C=4, effects from 3 %, alpha 0.05, passes 2 to 3
+rule: output_tok_s of chat at C=4, effects from 3 %, alpha 0.05, up to 3 passes
 
 lever                   verdict         effect at C=4           ran/asked  of bound  accuracy
 autotune (n_threads=2)  adopt           +31.0 % [+27.9, +34.2]  4.0 / 4    41 %      same
