@@ -122,7 +122,9 @@ def check_values(arm: Arm) -> None:
             raise InputError(f"arm '{arm.name}': flag draft_model: {error}") from error
     port = wanted["port"]
     if isinstance(port, int) and port and not _port_is_free(port):
-        raise InputError(f"arm '{arm.name}': flag port: {port} is already in use; leave it out to have one picked")
+        raise InputError(
+            f"arm '{arm.name}': flag port: {port} is in use or out of range; leave it out to have one picked"
+        )
 
 
 def _port_is_free(port: int) -> bool:

@@ -54,6 +54,9 @@ def test_valid_flags_pass(arm: MakeArm, flags: dict[str, object]) -> None:
         ({"speculative": "ngram"}, "flag speculative: 'ngram' is none of draft_dflash"),
         ({"speculative.draft": 3}, "expected one of its attributes"),
         ({"n_parallel": 0}, "flag n_parallel: 0 leaves no slot"),
+        ({"n_ubatch": -5}, "flag n_ubatch: -5 is not a count; use 1 or more"),
+        ({"n_batch": 0}, "flag n_batch: 0 is not a count; use 1 or more"),
+        ({"port": 70000}, "flag port: 70000 is in use or out of range"),
         ({"speculative.synth_len": 3.0}, "flag 'speculative.synth_len' is refused: synthetic acceptance"),
         ({"api_keys": ["k"]}, "flag 'api_keys' is refused"),
         ({"speculative": "draft_simple"}, "needs draft_model"),
@@ -84,7 +87,7 @@ def test_a_missing_checkpoint_is_named(arm: MakeArm) -> None:
 def test_a_port_in_use_is_refused_and_a_free_one_is_not(arm: MakeArm) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"flag port: {port} is already in use"):
+        with pytest.raises(InputError, match=f"flag port: {port} is in use or out of range"):
             llamacpp.check(arm(port=port))
     llamacpp.check(arm(port=port))
 

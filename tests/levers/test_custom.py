@@ -117,3 +117,8 @@ def test_another_build_is_proven_by_what_the_server_says_of_itself(launch: Make)
 @pytest.mark.parametrize("proof", [{"proof": {}}, {}])
 def test_a_lever_without_any_change_proves_nothing(launch: Make, proof: dict[str, Any]) -> None:
     assert not prove(make({}, **proof), launch, {}, {}).applied
+
+
+def test_a_number_that_the_server_replaced_is_not_proven(launch: Make) -> None:
+    proof = prove(make({"flags": {"slots": 3}}), launch, {"n_slots": 4}, {"n_slots": 8})
+    assert proof == Proof(False, "asked slots 3, the server uses n_slots 8; ask for what it can do")

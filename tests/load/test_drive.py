@@ -109,6 +109,26 @@ def test_a_trial_and_its_record(tmp_path: Path):
     assert pq.read_table(tmp_path / "timeline.parquet").num_rows >= 3
 
 
+def test_a_server_that_turns_down_what_is_beyond_its_limit_is_measured_all_the_same(tmp_path: Path):
+    inside = 0
+
+    async def limited(body: dict, writer: asyncio.StreamWriter) -> None:
+        nonlocal inside
+        if inside >= 1:
+            writer.write(head(429, "application/json", Content_Length="2") + b"{}")
+            return
+        inside += 1
+        try:
+            await steady()(body, writer)
+        finally:
+            inside -= 1
+
+    with SseServer(limited) as server:
+        measured = drive(server, tmp_path, limits=SimpleNamespace(stall_seconds=2, drain_seconds=5))
+    assert measured.client["errors"]["rate-limited"] == measured.client["failed"] > 0
+    assert measured.client["window_tokens"] > 0
+
+
 def test_requests_say_what_the_arm_and_the_house_want(tmp_path: Path):
     with SseServer(steady()) as server:
         drive(server, tmp_path)
