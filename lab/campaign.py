@@ -20,6 +20,7 @@ from lab.files import digest, suggest
 CONTROL = "control"
 BASELINE = "baseline"
 RESERVED_LEVERS = {CONTROL, BASELINE, "summary"}
+MOST_CLIENTS, MOST_PASSES, DAY_SECONDS = 16_384, 1_000, 86_400
 RESERVED_CAMPAIGNS = {"mlflow", "reference", "rehearsal"}
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -35,9 +36,12 @@ Scalar = bool | int | float | str | list[Any]
 
 
 def _numbers_as_text(env: Any) -> Any:
-    """`OMP_NUM_THREADS: 2` needs no quotes; a truth value does, since programs spell it differently."""
+    """An environment: `OMP_NUM_THREADS: 2` needs no quotes; a truth value does, since programs spell it differently."""
     if not isinstance(env, dict):
         return env
+    for name, value in env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or "\0" in str(value):
+            raise ValueError(f"'{name}' cannot be an environment variable")
     return {key: str(value) if type(value) in (int, float) else value for key, value in env.items()}
 
 
@@ -71,30 +75,30 @@ class Workload(Strict):
     """What clients ask: the kind of prompts, a cap on output tokens, and the levels of concurrency."""
 
     kind: Literal["chat"]
-    output_tokens: int = Field(gt=1)
+    output_tokens: int = Field(gt=1, le=1_000_000)
     concurrency: list[int] = Field(min_length=1)
 
     @field_validator("concurrency")
     @classmethod
     def _levels(cls, levels: list[int]) -> list[int]:
-        if any(level < 1 for level in levels) or len(set(levels)) != len(levels):
-            raise ValueError("levels must be distinct whole numbers of at least 1")
+        if any(not 1 <= level <= MOST_CLIENTS for level in levels) or len(set(levels)) != len(levels):
+            raise ValueError(f"levels must be distinct whole numbers from 1 to {MOST_CLIENTS}")
         return levels
 
 
 class Window(Strict):
     """The measured window of a trial, in seconds."""
 
-    warmup_seconds: float = Field(20, ge=0)
-    seconds: float = Field(60, gt=0)
-    min_steady_seconds: float = Field(60, gt=0)
+    warmup_seconds: float = Field(20, ge=0, le=DAY_SECONDS)
+    seconds: float = Field(60, gt=0, le=DAY_SECONDS)
+    min_steady_seconds: float = Field(60, gt=0, le=DAY_SECONDS)
 
 
 class Passes(Strict):
     """How many passes a lever gets; `min: 1` is a screening only."""
 
-    min: int = Field(2, ge=1)
-    max: int = Field(8, ge=1)
+    min: int = Field(2, ge=1, le=MOST_PASSES)
+    max: int = Field(8, ge=1, le=MOST_PASSES)
 
     @model_validator(mode="after")
     def _order(self) -> Passes:
@@ -272,12 +276,12 @@ class Campaign:
 
     def _check(self) -> None:
         file, error = self.file, self.document.error
-        if not re.fullmatch(r"[a-z0-9-]+", file.name):
+        if not re.fullmatch(r"[a-z0-9-]{1,60}", file.name):
             raise error(("name",), f"'{file.name}' may hold only small letters, digits and '-'")
         if file.name in RESERVED_CAMPAIGNS:
             raise error(("name",), f"'{file.name}' is a folder of its own in results/; choose another name")
         for name in file.workloads:
-            if not re.fullmatch(r"[a-z0-9_-]+", name):
+            if not re.fullmatch(r"[a-z0-9_-]{1,60}", name):
                 raise error(("workloads", name), "a workload's name holds only small letters, digits, '_' and '-'")
         rule = file.rule
         if rule.workload not in file.workloads:
@@ -287,7 +291,7 @@ class Campaign:
         if rule.concurrency not in levels:
             raise error(("rule", "concurrency"), f"{rule.concurrency} is not measured by the workload {levels}")
         for name in file.levers:
-            if not re.fullmatch(r"[a-z0-9_]+", name):
+            if not re.fullmatch(r"[a-z0-9_]{1,60}", name):
                 raise error(("levers", name), "a lever's name holds only small letters, digits and '_'")
             if name in RESERVED_LEVERS:
                 raise error(("levers", name), "this name is the lab's own; choose another")

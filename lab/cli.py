@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from lab.errors import InputError, LabError
 
+MOST_COUNT = 65_535
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 done, 1 the run failed, 2 bad input, 3 disk full, 130 interrupted."""
     options = _parser().parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's way to say Ctrl-C
     try:
         return options.command(options)
     except LabError as error:
@@ -74,8 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least 1")
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_COUNT or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_COUNT}")
     return int(text)
 
 
@@ -84,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.fresh and options.resume is not None:
         raise InputError("--fresh and --resume exclude each other; give one of them")
-    only = [name.strip() for name in options.levers.split(",")] if options.levers else None
+    only = None if options.levers is None else [name.strip() for name in options.levers.split(",")]
     if options.dry_run:
         from lab.dry_run import describe
 
@@ -116,11 +122,13 @@ def _run(options: argparse.Namespace) -> int:
 
 def _verdicts(options: argparse.Namespace) -> int:
     from lab import views
-    from lab.records import pick_run, results_folder
     from lab.report.table import render
+    from lab.runs import pick_run, results_folder
 
     refused = _verdict_names(options.fail_on)
     run = pick_run(results_folder(), options.campaign, options.run)
+    for problem in run.damaged():
+        print(f"lab: {problem}; this launch is left out", file=sys.stderr)
     if options.rejudge or run.status["state"] != "done" or not _stored(run.path).exists():
         from lab import judgement
 
@@ -156,7 +164,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def _stored(path: Path) -> Path:
-    from lab.records import Run
+    from lab.runs import Run
 
     return path / "judgements" / Run(path).campaign["rule_digest"] / "verdicts.json"
 
@@ -164,7 +172,7 @@ def _stored(path: Path) -> Path:
 def _audit(options: argparse.Namespace) -> int:
     from lab.audit import INVALID, audit
     from lab.judgement import judge
-    from lab.records import Run
+    from lab.runs import Run
 
     path = options.path
     if (path / "trial.json").exists():
@@ -184,7 +192,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 def _publish(options: argparse.Namespace) -> int:
     from lab import tracking
-    from lab.records import pick_run, results_folder, runs
+    from lab.runs import pick_run, results_folder, runs
 
     results = results_folder()
     if options.run or options.campaign:
@@ -203,7 +211,7 @@ def _publish(options: argparse.Namespace) -> int:
 
 def _ui(options: argparse.Namespace) -> int:
     from lab import tracking
-    from lab.records import results_folder
+    from lab.runs import results_folder
 
     tracking.ui(results_folder(), port=options.port, host=options.host)
     return 0

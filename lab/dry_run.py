@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from lab import plan
 from lab.campaign import Campaign
 from lab.prepare import prepare
-from lab.records import results_folder, runs
+from lab.runs import results_folder, runs
 
 
 def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:

@@ -14,10 +14,12 @@ from typing import Any
 
 from lab.audit import INVALID, WARNING, Code, Context, audit
 from lab.campaign import CONTROL, Rule
+from lab.errors import InputError
 from lab.files import write_json
 from lab.health import hardware_of, health, predicted_effect_pct
 from lab.plan import LeverPlan, load_levers
-from lab.records import JUDGED, MATCHED, SEARCH, Launch, Run, Trial
+from lab.records import JUDGED, MATCHED, SEARCH, Launch, Trial
+from lab.runs import Run
 from lab.stats.compare import Effect, compare
 from lab.verdict import Evidence, decide
 
@@ -48,8 +50,8 @@ class Judgement:
 
 
 def judge(run: Run, rule: Rule | None = None) -> Judgement:
-    """Judge a run by its own frozen rule, or by another one."""
-    rule = rule or Rule.model_validate(run.campaign["file"]["rule"])
+    """Judge a run by its own frozen rule, or by another one; raises InputError when the frozen one was edited."""
+    rule = rule or _frozen_rule(run)
     launches = run.launches()
     key = (run.path, tuple(launch.id for launch in launches), tuple(run.notebook_failures()), rule.digest())
     if key not in _JUDGED:
@@ -60,6 +62,13 @@ def judge(run: Run, rule: Rule | None = None) -> Judgement:
 
 # The last judgement: a notebook asks for the same one in every cell, and closed launches never change.
 _JUDGED: dict[Any, Judgement] = {}
+
+
+def _frozen_rule(run: Run) -> Rule:
+    rule = Rule.model_validate(run.campaign["file"]["rule"])
+    if rule.digest() != run.campaign["rule_digest"]:
+        raise InputError(f"{run.path / 'campaign.json'}: its rule was changed after the run began; restore it")
+    return rule
 
 
 def write(run: Run, judgement: Judgement) -> None:

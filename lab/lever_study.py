@@ -22,7 +22,8 @@ from lab.levers import get as get_lever
 from lab.measure import Task, measure, slot_of
 from lab.plan import LeverPlan, load_levers, owed_trials
 from lab.prepare import campaign_digest, create_run, prepare
-from lab.records import CLOSING, OPENING, RESUMED, SEARCH, TREATMENT, Launch, Run, pick_run, results_folder, utc_now
+from lab.records import CLOSING, OPENING, RESUMED, SEARCH, TREATMENT, Launch, utc_now
+from lab.runs import Run, pick_run, results_folder
 from lab.secrets import redacted
 
 if TYPE_CHECKING:

@@ -18,11 +18,14 @@ from lab.engines.base import ArmFailed, Engine, Failure, Server
 from lab.files import digest, make_folder, write_json
 from lab.levers.base import Lever
 from lab.plan import Owed
-from lab.records import SCHEMA, Launch, Run, close_launch, compress_log, slot_digest, utc_now
+from lab.records import SCHEMA, Launch, close_launch, compress_log, slot_digest, utc_now
+from lab.runs import Run
 from lab.secrets import redacted
 
 # A look at an idle server before its first trial; nobody else knows a server that the lab just started.
 IDLE_LOOK_SECONDS = 1.0
+# How long a server whose connections broke may take to be seen as ended.
+END_SECONDS = 2.0
 Progress = Callable[[str], None]
 
 
@@ -82,14 +85,14 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
         ) as server:
             ready_seconds = server.ready_seconds
             record |= {"argv": server.argv, "env": server.env, "effective": _facts(server)}
-            _measure_trials(run, campaign, engine, task, server, record, folder, progress)
-            record["effective"] = _facts(server)
+            try:
+                _measure_trials(run, campaign, engine, task, server, record, folder, progress)
+                record["effective"] = _facts(server)
+            except (load.LoadFailed, requests.RequestException) as error:
+                record |= {"state": "died", "failure": asdict(_death(engine, server, error))}
         record["exit"] = asdict(server.exit) if server.exit else None
     except ArmFailed as error:
         record |= {"state": "failed", "failure": asdict(error.failure)}
-    except (load.LoadFailed, requests.RequestException) as error:
-        record |= {"state": "died", "failure": asdict(_death(engine, server, error))}
-        record["exit"] = asdict(server.exit) if server.exit else None
     compress_log(folder)
     record["timings"] = {
         "started_at": started_at,
@@ -116,9 +119,14 @@ def _facts(server: Server) -> dict[str, dict[str, Any]]:
 
 
 def _death(engine: Engine, server: Server, error: Exception) -> Failure:
-    if server.exit is None or server.exit.forced or server.exit.code is None:
-        return Failure("crashed", f"the server stopped answering under load: {error}")
-    cause = engine.failure(server.log_text(), server.exit.code)
+    """Why a launch could not be measured to its end: the server ended, or it lives and does not answer."""
+    deadline = time.monotonic() + END_SECONDS
+    while server.alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if server.alive():
+        text = f"the server stopped answering under load: {error}; raise limits.stall_seconds if it was only slow"
+        return Failure("unresponsive", text)
+    cause = engine.failure(server.log_text(), server.stop().code)
     return Failure(cause.kind, f"the server ended under load: {cause.reason}", cause.detail)
 
 

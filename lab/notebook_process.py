@@ -7,6 +7,7 @@ marks every cell so. The exit code and a sentinel, written by the last cell, are
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from lab.hosts import LocalHost, Process
 ATTEMPTS = 2
 # More than the grace of a server's own keeper below it, so that a server can still stop by itself.
 GRACE_SECONDS = 20
+# With less room than this a notebook's failure is the disk's, even where its log has no room left to say so.
+FREE_BYTES_MIN = 1_000_000
 # How a traceback in a notebook's log ends when a record could not be written.
 _DISK_FULL = f"{DiskFullError.__module__}.{DiskFullError.__name__}: "
 
@@ -71,6 +74,8 @@ class Notebooks:
             return f"still running after {self.limit_seconds:.0f} s; ended by the watchdog"
         if code != 0 and last_line(log).startswith(_DISK_FULL):
             raise DiskFullError(last_line(log).removeprefix(_DISK_FULL))
+        if code != 0 and shutil.disk_usage(log.parent).free < FREE_BYTES_MIN:
+            raise DiskFullError(f"{log.parent}: disk full; free some space, then continue with --resume")
         if code != 0:
             return f"papermill ended with code {code}: {last_line(log)}"
         return None if sentinel.exists() else "ended without its sentinel: the last cell was not reached"

@@ -20,8 +20,9 @@ from lab.errors import InputError
 from lab.files import digest, make_folder, suggest
 from lab.levers import Lever, resolve
 from lab.plan import LeverPlan
-from lab.records import Run, utc_now
+from lab.records import utc_now
 from lab.roofline.model import Model
+from lab.runs import Run
 from lab.secrets import redacted
 
 _PACKAGES = ("jupyterlab", "papermill", "mlflow", "pandas", "numpy", "xllamacpp")
@@ -45,6 +46,8 @@ def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int |
     the number of passes is fixed: the maximum.
     """
     levers = resolve(campaign, only)
+    if not levers and only is None:
+        raise campaign.document.error(("levers",), "there is nothing to judge; name at least one lever")
     engine = _engine(campaign)
     control = campaign.control
     _, found = models.describe(_checkpoint(campaign, control, ("model", "checkpoint")))

@@ -13,7 +13,8 @@ from lab.campaign import Campaign, find
 from lab.files import write_text
 from lab.judgement import judge
 from lab.plan import load_levers
-from lab.records import Run, pick_run, results_folder, utc_now
+from lab.records import utc_now
+from lab.runs import Run, pick_run, results_folder
 
 if TYPE_CHECKING:
     import pandas

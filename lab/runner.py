@@ -21,7 +21,8 @@ from lab.lever_study import step_name
 from lab.notebook_process import Notebooks, last_line, write_html
 from lab.plan import LeverPlan, Step, load_levers
 from lab.prepare import campaign_digest, create_run, prepare
-from lab.records import JUDGED, OPENING, TREATMENT, Launch, Run, pick_run, results_folder, runs
+from lab.records import JUDGED, OPENING, TREATMENT, Launch
+from lab.runs import Run, pick_run, results_folder, runs
 
 NOTEBOOKS = PROJECT / "notebooks"
 SUMMARY = "90_summary"
@@ -66,6 +67,8 @@ def run_campaign(
             prepared = prepare(campaign, [lever.name for lever in load_levers(run.plan)])
             _check_build(run, prepared.engine.build(campaign.control))
             run.forget_notebook_failures()
+            for damage in run.damaged():
+                say(f"{damage}; it is measured again")
         run.set_status("running")
         return _Runner(campaign, run, resumed).complete(publish)
 
@@ -151,7 +154,7 @@ class _Runner:
         except KeyboardInterrupt:
             self.run.set_status("interrupted", "stopped by the user")
             raise
-        except LabError as error:
+        except (LabError, OSError) as error:
             self.run.set_status("failed", str(error))
             raise
         if publish:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from lab.campaign import CONTROL, HIGHER_IS_BETTER, Rule
 from lab.health import hardware_of, trial_bound
 from lab.judgement import Audited, judge
-from lab.records import JUDGED, SEARCH, Run
+from lab.records import JUDGED, SEARCH
 from lab.roofline.model import Model
 from lab.roofline.step import Layout, bound
+from lab.runs import Run
 
 if TYPE_CHECKING:
     import pandas

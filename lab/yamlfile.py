@@ -80,6 +80,8 @@ def load(path: Path) -> Document:
         raise InputError(f"{path}: cannot be read ({error})") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply to be a campaign") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -19,9 +19,10 @@ from lab.engines.base import Capabilities, Engine, Failure, Server
 from lab.errors import InputError
 from lab.files import suggest, write_json, write_text
 from lab.plan import Estimate, LeverPlan, dump
-from lab.records import CLOSING, JUDGED, MATCHED, OPENING, TREATMENT, Launch, Run, Trial, close_launch, compress_log
+from lab.records import CLOSING, JUDGED, MATCHED, OPENING, TREATMENT, Launch, Trial, close_launch, compress_log
 from lab.roofline.hardware import Hardware
 from lab.roofline.model import Model
+from lab.runs import Run
 
 CAMPAIGN: dict[str, Any] = {
     "name": "small",

@@ -157,7 +157,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a level that stands twice": (
         {"workloads.chat.concurrency": [4, 4]},
         "concurrency:",
-        "workloads.chat.concurrency: levels must be distinct whole numbers of at least 1",
+        "workloads.chat.concurrency: levels must be distinct whole numbers from 1 to 16384",
     ),
     "no workload": (
         {"workloads": {}},
@@ -213,6 +213,21 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"workloads": {"../up": {"kind": "chat", "output_tokens": 8, "concurrency": [4]}}, "rule.workload": "../up"},
         "../up:",
         "workloads.../up: a workload's name holds only small letters, digits, '_' and '-'",
+    ),
+    "a name that no folder can have": (
+        {"name": "a" * 61},
+        "name: a",
+        f"name: '{'a' * 61}' may hold only small letters, digits and '-'",
+    ),
+    "a variable that cannot be": (
+        {"server.env": {"A=B": "1"}},
+        "env",
+        "server.env: 'A=B' cannot be an environment variable",
+    ),
+    "more clients than ports": (
+        {"workloads.chat.concurrency": [10**9, 4]},
+        "concurrency:",
+        "workloads.chat.concurrency: levels must be distinct whole numbers from 1 to 16384",
     ),
     "a lever called as the control": (
         {"levers": {"control": {"custom": {}}}},

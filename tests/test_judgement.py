@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.campaign import CONTROL
+from lab.errors import InputError
 from lab.judgement import capped_batches, judge
 from lab.records import CLOSING, JUDGED, MATCHED, OPENING, SEARCH, SWEEP, TREATMENT
+from lab.runs import Run
 from tests.builders import CAPPED, TRIAL, RunBuilder, changed, lever_plan
 
 KEYS = {
@@ -318,3 +321,14 @@ def test_only_judged_windows_ask_for_matched_batches(tmp_path: Path) -> None:
     build.launch("mtp", 1, TREATMENT, 60, changes={**CAPPED["changes"], "purpose": SWEEP}, facts=CAPPED["facts"])
     assert capped_batches(build.run) == []
     assert TRIAL["purpose"] == JUDGED
+
+
+def test_a_rule_that_was_edited_after_the_run_began_is_refused(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp")
+    build.passes(2, {"mtp": 120})
+    path = build.run.path / "campaign.json"
+    record = json.loads(path.read_text())
+    record["file"]["rule"]["min_effect_pct"] = 90.0
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match="its rule was changed after the run began"):
+        judge(Run(build.run.path))

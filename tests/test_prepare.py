@@ -10,7 +10,7 @@ import pytest
 from lab.campaign import Campaign
 from lab.observe import bandwidth
 from lab.prepare import campaign_digest, create_run, prepare
-from lab.records import Run, results_folder
+from lab.runs import Run, results_folder
 from tests.builders import HARDWARE, StubEngine, write_campaign
 
 

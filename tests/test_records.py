@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import lab.runs
 from lab import records
+from lab.campaign import PROJECT
 from lab.errors import InputError
 from lab.files import sha256_file, write_text
-from lab.records import Run, pick_run, runs
+from lab.runs import Run, pick_run, results_folder, runs
 from tests.builders import TRIAL, changed, lever_plan, write_launch
 from tests.builders import RunBuilder as Builder
 
@@ -137,7 +139,7 @@ def test_the_status_keeps_when_the_run_started(results: Path) -> None:
 
 def test_the_run_touched_last_is_picked(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, other = make(results), make(results), make(results, "other")
-    monkeypatch.setattr(records, "utc_now", lambda: "2100-01-01T00:00:00.000Z")
+    monkeypatch.setattr(lab.runs, "utc_now", lambda: "2100-01-01T00:00:00.000Z")
     first.set_status("done")
     assert pick_run(results).path == first.path
     assert pick_run(results, "small").path == first.path
@@ -188,9 +190,42 @@ def test_notebook_failures_are_remembered_until_the_run_is_resumed(results: Path
 
 def test_the_results_folder_is_that_of_the_environment_or_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_RESULTS", "/somewhere/else")
-    assert records.results_folder() == Path("/somewhere/else")
+    assert results_folder() == Path("/somewhere/else")
     monkeypatch.delenv("LAB_RESULTS")
-    assert records.results_folder() == (records.PROJECT / "results").resolve()
+    assert results_folder() == (PROJECT / "results").resolve()
+
+
+def test_a_results_path_that_papermill_would_fill_in_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_RESULTS", "/some{where}")
+    with pytest.raises(InputError, match="holds a brace"):
+        results_folder()
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "", '{"state": "done"}'])
+def test_a_run_with_a_damaged_status_is_left_out_and_named(
+    results: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    good, bad = make(results), make(results)
+    write_text(bad.path / "status.json", text)
+    assert [run.run_id for run in runs(results)] == [good.run_id]
+    assert str(bad.path / "status.json") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["campaign", "plan"])
+@pytest.mark.parametrize("text", ["{}", "[]"])
+def test_a_head_of_the_wrong_shape_is_one_line(results: Path, name: str, text: str) -> None:
+    run = Run(make(results).path)
+    write_text(run.path / f"{name}.json", text)
+    with pytest.raises(InputError, match=f"{name}.json: is damaged"):
+        getattr(run, name)
+
+
+def test_a_launch_whose_record_is_gone_is_damaged_and_one_that_never_closed_is_not(run: Run) -> None:
+    (run.path / "launches" / "001-mtp" / "launch.json").unlink()
+    run.new_launch("mtp")
+    assert len(run.damaged()) == 1 and "001-mtp" in run.damaged()[0]
+    (run.path / "launches" / "odd-name").mkdir()
+    assert [launch.arm for launch in run.launches()] == [launch.arm for launch in Run(run.path).launches()]
 
 
 def test_an_equal_slot_has_an_equal_digest_and_any_change_another() -> None:

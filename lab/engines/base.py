@@ -48,7 +48,7 @@ class Fact:
 class Failure:
     """Why an arm did not start or died: the engine's own words, more of its log.
 
-    kind: out-of-memory, bad-flag, missing-checkpoint, port-in-use, unsupported, start-timeout, crashed.
+    kind: out-of-memory, bad-flag, missing-checkpoint, port-in-use, unsupported, start-timeout, crashed, unresponsive.
     """
 
     kind: str

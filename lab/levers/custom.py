@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from lab.campaign import Arm, Scalar, Strict, numbers_as_text
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof
@@ -31,7 +33,7 @@ class Custom(Lever):
     class Options(Strict):
         """`proof`: facts the treatment's server must report; `proof_log`: text its log must hold."""
 
-        title: str
+        title: str = Field(min_length=1, max_length=80, pattern=r"^[^\n\r]+$")
         treatment: Treatment
         mechanism: str = "stated in the campaign file"
         predicted: str = "not stated"

@@ -15,8 +15,9 @@ from typing import Any
 from lab.campaign import BASELINE
 from lab.errors import InputError
 from lab.files import read_json
-from lab.records import JUDGED, SEARCH, Launch, Run
+from lab.records import JUDGED, SEARCH, Launch
 from lab.report import table, words
+from lab.runs import Run
 from lab.tracking.entry import Entry, note, short
 
 NOTE = "mlflow.note.content"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import requests
 
 from lab.errors import LabError
-from lab.records import Run
+from lab.runs import Run
 from lab.tracking import pages, store
 from lab.tracking.entries import campaign_entry, verdicts
 from lab.tracking.entry import Entry, note

@@ -19,7 +19,7 @@ import yaml
 
 from lab.campaign import PROJECT
 from lab.hosts import marked_processes
-from lab.records import Run
+from lab.runs import Run
 
 BASE: dict[str, Any] = {
     "name": "short",

@@ -8,7 +8,8 @@ from typing import Any
 
 from lab.campaign import Arm
 from lab.files import write_bytes, write_json, write_text
-from lab.records import CLOSING, JUDGED, OPENING, SWEEP, TREATMENT, Run, close_launch
+from lab.records import CLOSING, JUDGED, OPENING, SWEEP, TREATMENT, close_launch
+from lab.runs import Run
 
 RULE_DIGEST = "0123456789ab"
 START = dt.datetime(2026, 11, 30, 20, 45, tzinfo=dt.UTC)

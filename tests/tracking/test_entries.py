@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from run_folder import make_run, rows_of
 
-from lab.records import Run
+from lab.runs import Run
 from lab.tracking.entries import as_table, campaign_entry, verdicts
 from lab.tracking.entry import NOTE_LIMIT, Entry, legal, note, short
 

@@ -19,7 +19,7 @@ from run_folder import judge, make_run, rows_of
 
 from lab.errors import InputError, LabError
 from lab.hosts import marked_processes
-from lab.records import Run
+from lab.runs import Run
 from lab.tracking import publish, store, ui
 
 LEVERS = ("autotune", "fewer_slots")
