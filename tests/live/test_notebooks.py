@@ -60,7 +60,7 @@ def test_a_lever_notebook_measures_a_block_of_its_own(lab, monkeypatch, notebook
     outputs = json.dumps(document)
     assert lever in outputs and "image/png" in outputs
     row = lab.rows()[lever]
-    assert row["launches"] == 4 and row["codes"] == [], row
+    assert row["launches"] == 4 and row["verdict"] not in ("invalid", "failed"), row
 
 
 @pytest.mark.parametrize(
