@@ -146,6 +146,7 @@ class _Runner:
             expected = self.run.plan["estimate"]
             say(f"run {self.run.run_id}: {expected['launches']} launches, about {expected['seconds'] / 60:.0f} minutes")
             problem = self._measure()
+            self.run.set_status("measured")
             self._show()
             if problem is not None:
                 raise LabError(problem)

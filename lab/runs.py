@@ -56,7 +56,7 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """status.json: state (running, done, failed, interrupted), reason, times."""
+        """status.json: state (running, measured, done, failed, interrupted), reason, times."""
         return _read_keys(self.path / "status.json", ("state", "reason", "started_at", "touched_at"))
 
     def set_status(self, state: str, reason: str = "") -> None:

@@ -179,7 +179,7 @@ def heading(run: Run) -> str:
     controls = [launch for launch in run.launches() if launch.arm == CONTROL]
     state = run.status["state"]
     how = [run.run_id, *(["one block measured by hand"] if run.plan["mode"] == "block" else [])]
-    how += [] if state == "done" else [f"{state}, so these are not the last verdicts"]
+    how += [] if state in ("measured", "done") else [f"{state}, so these are not the last verdicts"]
     effective = controls[0].record["effective"] if controls else None
     return words.heading(run.campaign["file"], " · ".join(how), effective)
 

@@ -50,3 +50,13 @@ def test_verdicts_and_trials_of_a_run_are_tables(tmp_path: Path, results: Path) 
 def test_a_campaign_file_is_read_through_the_door(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         lab.load_campaign(str(tmp_path / "absent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("state", "final"), [("running", False), ("interrupted", False), ("measured", True), ("done", True)]
+)
+def test_verdicts_that_may_still_change_say_so(tmp_path: Path, results: Path, state: str, final: bool) -> None:
+    build = RunBuilder(tmp_path, [lever_plan("mtp")])
+    build.passes(1, {"mtp": 120})
+    build.run.set_status(state)
+    assert ("not the last verdicts" not in lab.verdicts(run=str(build.run.path)).heading) == final
