@@ -48,7 +48,7 @@ def trial_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
     batch, context = trial.server["running"], trial.metrics["mean_context_tokens"]
     if not batch or not context or hardware is None:
         return None
-    return _bound(trial, hardware, batch, context, _tokens_per_step(trial))
+    return bound_at(trial, hardware, batch, context, _tokens_per_step(trial))
 
 
 def predicted_effect_pct(
@@ -63,7 +63,7 @@ def predicted_effect_pct(
     context = control[0].metrics["mean_context_tokens"]
     if not context:
         return None
-    mine, theirs = (_bound(trials[0], hardware, _admitted(trials[0]), context, 1.0) for trials in (treatment, control))
+    mine, theirs = (bound_at(trials[0], hardware, _admitted(trials[0]), context) for trials in (treatment, control))
     if mine is None or theirs is None or mine == theirs:
         return None
     return 100 * (mine.bound_tok_s / theirs.bound_tok_s - 1)
@@ -75,7 +75,10 @@ def _admitted(trial: Trial) -> float:
     return trial.concurrency if cap is None else min(trial.concurrency, cap)
 
 
-def _bound(trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float) -> Bound | None:
+def bound_at(
+    trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float = 1.0
+) -> Bound | None:
+    """The memory bound of a trial\'s model and KV type at any batch and context; None where a part is unknown."""
     model = Model(**trial.launch.record["model"])
     facts = trial.launch.effective
     if model.not_modelled or facts.get("kv_dtype_k") is None or facts.get("kv_dtype_v") is None:

@@ -39,6 +39,12 @@ class Audited:
     def valid(self) -> bool:
         return not any(code.severity == INVALID for code in self.codes)
 
+    @property
+    def judged(self) -> bool:
+        """Whether a verdict may rest on it: the judged window of a launch that lived, and no search."""
+        launch = self.trial.launch
+        return self.trial.purpose == JUDGED and launch.role != SEARCH and launch.ok
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -174,25 +180,11 @@ class _Judge:
         }
 
     def _judged(self, arm: str) -> list[Audited]:
-        return [
-            entry
-            for entry in self.audited
-            if entry.trial.launch.arm == arm
-            and entry.trial.launch.role != SEARCH
-            and entry.trial.launch.ok
-            and entry.trial.purpose == JUDGED
-        ]
+        return [entry for entry in self.audited if entry.judged and entry.trial.launch.arm == arm]
 
     def _effect(self, arm: str, metric: str) -> Effect | None:
         """The launch-level comparison of one metric over all valid judged trials of the run."""
-        entries = [
-            entry.trial
-            for entry in self.audited
-            if entry.valid
-            and entry.trial.purpose == JUDGED
-            and entry.trial.launch.role != SEARCH
-            and entry.trial.launch.ok
-        ]
+        entries = [entry.trial for entry in self.audited if entry.judged and entry.valid]
         return self._compare([(trial, _value(trial, metric)) for trial in entries], arm)
 
     def _matched(self, arm: str) -> Effect | None:

@@ -124,7 +124,8 @@ class Study:
         if self._in_pass():
             write_text(folder / "passes" / f"{step_name(self.pass_number, self.role)}.done", utc_now() + "\n")
             return
-        views.save_pictures(self, folder / "plots")
+        if not self._nothing_to_draw():
+            views.save_pictures(self, folder / "plots")
         write_text(folder / "DONE", utc_now() + "\n")
 
     def _nothing_to_draw(self) -> bool:

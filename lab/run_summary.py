@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab import views
-from lab.campaign import Campaign, find
+from lab.campaign import Campaign
 from lab.files import write_text
 from lab.judgement import judge
 from lab.plan import load_levers
@@ -25,7 +25,7 @@ class Summary:
     """The verdict table, trials and pictures of one run."""
 
     def __init__(self, campaign: str, run: str) -> None:
-        name = Campaign.load(find(campaign)).name if campaign.endswith((".yaml", ".yml")) else campaign or None
+        name = Campaign.load(campaign).name if campaign.endswith((".yaml", ".yml")) else campaign or None
         self.run = Run(Path(run)) if run else pick_run(results_folder(), name)
 
     def verdicts(self) -> views.Table:

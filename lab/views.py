@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.campaign import CONTROL, HIGHER_IS_BETTER, Rule
-from lab.health import hardware_of, trial_bound
-from lab.judgement import Audited, judge
-from lab.records import JUDGED, SEARCH
-from lab.roofline.model import Model
-from lab.roofline.step import Layout, bound
+from lab.campaign import CONTROL, HIGHER_IS_BETTER
+from lab.health import bound_at, hardware_of, trial_bound
+from lab.judgement import judge
+from lab.records import SEARCH
 from lab.runs import Run
 
 if TYPE_CHECKING:
@@ -62,8 +60,8 @@ def launch_values(run: Run) -> pandas.DataFrame:
     """One row per judged and valid launch: pass, order, arm, value of the rule's metric."""
     import pandas
 
-    metric = _rule(run).metric
-    entries = [entry for entry in judge(run).audited if _judged(entry)]
+    metric = judge(run).rule.metric
+    entries = [entry for entry in judge(run).audited if entry.judged]
     rows = [
         {
             "pass": entry.trial.launch.pass_number,
@@ -92,11 +90,11 @@ def running_picture(run: Run, arms: list[str]) -> Figure:
 
     from lab.report import plots
 
-    last = {e.trial.launch.arm: e.trial for e in judge(run).audited if _judged(e) and e.trial.launch.arm in arms}
+    last = {e.trial.launch.arm: e.trial for e in judge(run).audited if e.judged and e.trial.launch.arm in arms}
     chosen = {arm: last[arm] for arm in arms if arm in last}
     return plots.running_over_time(
         {arm: pandas.read_parquet(trial.folder / "timeline.parquet") for arm, trial in chosen.items()},
-        _rule(run).concurrency,
+        judge(run).rule.concurrency,
         {arm: trial.launch.effective.get("cap") for arm, trial in chosen.items()},
         {arm: (t.record["window"]["opened_s"], t.record["window"]["closed_s"]) for arm, t in chosen.items()},
     )
@@ -116,25 +114,11 @@ def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
     ]
     hardware = hardware_of(run.campaign["hardware"])
     controls = [trial for trial in entries if trial.launch.arm == CONTROL]
-    if hardware is None or not controls or run.campaign["model"]["not_modelled"]:
+    if hardware is None or not controls:
         return plots.roofline(points, [])
     context = controls[0].metrics["mean_context_tokens"] or 1
-    facts = controls[0].launch.effective
-    curve = [
-        {
-            "batch": batch,
-            "bound_tok_s": bound(
-                Model(**run.campaign["model"]),
-                hardware,
-                Layout(),
-                batch,
-                context,
-                kv_dtype_k=facts["kv_dtype_k"],
-                kv_dtype_v=facts["kv_dtype_v"],
-            ).bound_tok_s,
-        }
-        for batch in _curve_batches(points)
-    ]
+    limits = [(batch, bound_at(controls[0], hardware, batch, context)) for batch in _curve_batches(points)]
+    curve = [{"batch": batch, "bound_tok_s": limit.bound_tok_s} for batch, limit in limits if limit is not None]
     label = f"{hardware.name}, {hardware.memory_bandwidth_bytes_s / 1e9:.1f} GB/s"
     return plots.roofline(points, curve, label)
 
@@ -149,7 +133,7 @@ def launches_picture(run: Run) -> Figure:
     """The rule's metric by launch: noise and drift."""
     from lab.report import plots
 
-    metric = _rule(run).metric
+    metric = judge(run).rule.metric
     unit = "ms" if metric.endswith("_ms") else "tok/s"
     return plots.launches(launch_values(run), metric, unit)
 
@@ -159,9 +143,7 @@ def save_pictures(study: Study, folder: Path) -> None:
     from lab.report import plots
 
     run, arms = study.require_run(), study.arms()
-    if study.plan is not None and study.plan.not_applicable:
-        return
-    if not any(_judged(entry) for entry in judge(run).audited if entry.trial.launch.arm in arms):
+    if not any(entry.judged for entry in judge(run).audited if entry.trial.launch.arm in arms):
         return
     pictures = {"running": running_picture(run, arms), "roofline": roofline_picture(run, set(arms))}
     if study.lever:
@@ -182,15 +164,6 @@ def heading(run: Run) -> str:
     how += [] if state in ("measured", "done") else [f"{state}, so these are not the last verdicts"]
     effective = controls[0].record["effective"] if controls else None
     return words.heading(run.campaign["file"], " · ".join(how), effective)
-
-
-def _judged(entry: Audited) -> bool:
-    launch = entry.trial.launch
-    return entry.trial.purpose == JUDGED and launch.role != SEARCH and launch.ok
-
-
-def _rule(run: Run) -> Rule:
-    return Rule.model_validate(run.campaign["file"]["rule"])
 
 
 def better_word(metric: str) -> str:
