@@ -51,12 +51,28 @@ class Trial:
         return self.record["purpose"]
 
     @property
+    def window(self) -> dict[str, Any]:
+        return self.record["window"]
+
+    @property
+    def prompts(self) -> dict[str, Any]:
+        return self.record["prompts"]
+
+    @property
     def client(self) -> dict[str, Any]:
         return self.record["client"]
 
     @property
     def server(self) -> dict[str, Any]:
         return self.record["server"]
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        return self.record["machine"]
+
+    @property
+    def steady(self) -> dict[str, Any]:
+        return self.record["steady"]
 
     @property
     def metrics(self) -> dict[str, float | None]:

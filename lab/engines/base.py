@@ -68,15 +68,19 @@ class ArmFailed(LabError):
 class Sample:
     """The server's own account at one instant; what it does not count is None, or no key of `counters`.
 
-    running, waiting: requests; kv_usage: share of the cache in use, 0 to 1. Counters only grow, so take
-    differences: prompt_tokens (computed, cached ones excluded), cached_tokens, output_tokens,
-    requests_finished, decode_steps, draft_tokens, draft_accepted.
+    running, waiting: requests, summed over data-parallel ranks; kv_usage: share of the cache in use, 0 to 1, of the
+    fullest rank; running_by_rank: one value a data-parallel rank, empty where there is one. Counters only grow, so
+    take differences: prompt_tokens (computed, cached ones excluded), cached_tokens, output_tokens, requests_finished
+    (aborted ones excluded), requests_aborted, decode_steps, drafts (verification steps), draft_tokens,
+    draft_accepted, draft_accepted_at_<position>, prefix_queries and prefix_hits (tokens), preemptions, graph_steps,
+    eager_steps.
     """
 
     running: float | None
     waiting: float | None
     kv_usage: float | None
     counters: dict[str, float] = field(default_factory=dict)
+    running_by_rank: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,10 @@ class Server(ABC):
 
     url: base address; model: the name its API answers to; pid: the server process itself; argv, env: the full
     command and what the arm set, without secrets; started_at: ISO time in UTC; ready_seconds: until the first
-    completion.
+    completion; time_factor: server seconds in one real second, more than one only on a simulated server.
     """
+
+    time_factor: float = 1.0
 
     def __init__(
         self, url: str, model: str, process: Process, argv: list[str], env: Mapping[str, str], log: Path
@@ -152,6 +158,8 @@ class Engine(ABC):
     name: ClassVar[str]
     chunk_tokens_path: ClassVar[tuple[str, ...] | None] = None
     """Where a stream chunk carries the running count of generated tokens; None: nowhere."""
+    live_counters: ClassVar[frozenset[str]] = frozenset()
+    """Counters that move while requests run; the others move when a request ends."""
     shown_by: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Flag or variable → `describe()` keys that show its effective value; others cannot be proven."""
 
