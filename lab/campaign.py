@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from lab import yamlfile
 from lab.errors import InputError
 from lab.files import digest, suggest
+from lab.strict import Strict
+from lab.workloads import Workload
 
 CONTROL = "control"
 BASELINE = "baseline"
 RESERVED_LEVERS = {CONTROL, BASELINE, "summary"}
-MOST_CLIENTS, MOST_PASSES, DAY_SECONDS = 16_384, 1_000, 86_400
+MOST_PASSES, DAY_SECONDS = 1_000, 86_400
 RESERVED_CAMPAIGNS = {"mlflow", "reference", "rehearsal"}
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +33,11 @@ HIGHER_IS_BETTER = {
     "ttft_p50_ms": False,
     "tpot_p50_ms": False,
     "e2e_p50_ms": False,
+    "queue_e2e_p50_ms": False,
+    "ttft_p99_ms": False,
+    "tpot_p99_ms": False,
+    "e2e_p99_ms": False,
+    "request_rps": True,
 }
 Scalar = bool | int | float | str | list[Any]
 
@@ -46,12 +53,6 @@ def _numbers_as_text(env: Any) -> Any:
 
 
 numbers_as_text = BeforeValidator(_numbers_as_text)
-
-
-class Strict(BaseModel):
-    """A frozen model that refuses unknown keys and silent conversions."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class ModelRef(Strict):
@@ -71,27 +72,21 @@ class ServerSpec(Strict):
     env: Annotated[dict[str, str], numbers_as_text] = {}
 
 
-class Workload(Strict):
-    """What clients ask: the kind of prompts, a cap on output tokens, and the levels of concurrency."""
-
-    kind: Literal["chat"]
-    output_tokens: int = Field(gt=1, le=1_000_000)
-    concurrency: list[int] = Field(min_length=1)
-
-    @field_validator("concurrency")
-    @classmethod
-    def _levels(cls, levels: list[int]) -> list[int]:
-        if any(not 1 <= level <= MOST_CLIENTS for level in levels) or len(set(levels)) != len(levels):
-            raise ValueError(f"levels must be distinct whole numbers from 1 to {MOST_CLIENTS}")
-        return levels
-
-
 class Window(Strict):
     """The measured window of a trial, in seconds."""
 
     warmup_seconds: float = Field(20, ge=0, le=DAY_SECONDS)
     seconds: float = Field(60, gt=0, le=DAY_SECONDS)
     min_steady_seconds: float = Field(60, gt=0, le=DAY_SECONDS)
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> Window:
+        if self.seconds < self.min_steady_seconds:
+            raise ValueError(
+                f"seconds ({self.seconds:g}) is below min_steady_seconds ({self.min_steady_seconds:g}), "
+                "so no trial could be valid; lengthen the window or say how short it may be"
+            )
+        return self
 
 
 class Passes(Strict):
@@ -283,6 +278,10 @@ class Campaign:
         for name in file.workloads:
             if not re.fullmatch(r"[a-z0-9_-]{1,60}", name):
                 raise error(("workloads", name), "a workload's name holds only small letters, digits, '_' and '-'")
+            try:
+                file.workloads[name].check(self.folder, file.window.warmup_seconds + file.window.seconds)
+            except InputError as problem:
+                raise error(("workloads", name, "path"), str(problem)) from None
         rule = file.rule
         if rule.workload not in file.workloads:
             hint = suggest(rule.workload, file.workloads)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 from lab.errors import InputError, LabError
 
 MOST_COUNT = 65_535
+SHORTEST_CHECK_SECONDS, LONGEST_CHECK_SECONDS = 4, 86_400
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +57,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-publish", action="store_true", help="do not publish to MLflow")
     run.set_defaults(command=_run)
 
+    check = commands.add_parser(
+        "check", help="load a running server for a minute: what did it really run, and why", allow_abbrev=False
+    )
+    check.add_argument("url", metavar="URL", help="address of an SGLang, vLLM or llama.cpp server")
+    check.add_argument("-c", "--concurrency", type=_clients, required=True, metavar="N", help="clients at once")
+    check.add_argument("--seconds", type=_seconds, default=30.0, help="measured window; default: 30")
+    check.add_argument("--model", metavar="NAME", help="which of the served models; default: the first")
+    check.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the server's API key")
+    check.add_argument("--json", action="store_true", help="figures as JSON on standard output")
+    check.set_defaults(command=_check)
+
     verdicts = commands.add_parser("verdicts", help="print the verdict table", allow_abbrev=False)
     verdicts.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: the run finished or touched last")
     verdicts.add_argument("--run", metavar="RUN-ID")
@@ -83,6 +96,54 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_COUNT or len(text) > 9:
         raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_COUNT}")
     return int(text)
+
+
+def _clients(text: str) -> int:
+    from lab.workloads import MOST_CLIENTS
+
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_CLIENTS or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_CLIENTS}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not SHORTEST_CHECK_SECONDS <= value <= LONGEST_CHECK_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"'{text[:20]}' is not a number of seconds from {SHORTEST_CHECK_SECONDS} to {LONGEST_CHECK_SECONDS}"
+        )
+    return value
+
+
+def _check(options: argparse.Namespace) -> int:
+    from lab.check import check
+    from lab.report.check_page import render
+    from lab.report.progress import progress
+
+    with progress() as say:
+        checked = check(
+            options.url,
+            options.concurrency,
+            options.seconds,
+            model=options.model,
+            headers=_key_header(options.key_env),
+            say=say,
+        )
+    text = json.dumps(checked.figures(), indent=2) + "\n" if options.json else render(checked)
+    print(text, end="")
+    return 0
+
+
+def _key_header(variable: str | None) -> dict[str, str]:
+    if variable is None:
+        return {}
+    key = os.environ.get(variable)
+    if not key:
+        raise InputError(f"--key-env: the environment variable {variable} is not set, or empty")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -175,16 +236,19 @@ def _audit(options: argparse.Namespace) -> int:
     from lab.runs import Run
 
     path = options.path
+    launches: dict[str, list] = {}
     if (path / "trial.json").exists():
         audited, damaged = [(path.name, audit(path))], []
     elif (path / "campaign.json").exists():
         run = Run(path.resolve())
-        audited, damaged = [(entry.trial.id, entry.codes) for entry in judge(run).audited], run.damaged()
+        judged = judge(run)
+        audited, damaged = [(entry.trial.id, entry.codes) for entry in judged.audited], run.damaged()
+        launches = judged.launch_codes
     else:
         raise InputError(f"{path}: is neither the folder of a run (campaign.json) nor of a trial (trial.json)")
     for problem in damaged:
         print(f"lab: {problem}", file=sys.stderr)
-    for name, codes in audited:
+    for name, codes in [*((name, codes) for name, codes in launches.items() if codes), *audited]:
         state = "invalid" if any(code.severity == INVALID for code in codes) else "valid"
         print(f"{name:<40} {state:<8} {'; '.join(f'{code.code}: {code.text}' for code in codes)}".rstrip())
     return 1 if damaged else 0

@@ -45,10 +45,20 @@ def health(trials: Sequence[Trial], hardware: Hardware | None) -> Health:
 
 def trial_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
     """The memory bound for the batch and context that ran, speculation included; None where a part is unknown."""
-    batch, context = trial.server["running"], trial.metrics["mean_context_tokens"]
-    if not batch or not context or hardware is None:
-        return None
-    return bound_at(trial, hardware, batch, context, _tokens_per_step(trial))
+    context = trial.metrics["mean_context_tokens"]
+    return _bound_that_ran(trial, hardware, context) if context else None
+
+
+def hard_bound_tok_s(trial: Trial, hardware: Hardware | None) -> float | None:
+    """What no server can exceed at the batch that ran, with every unknown input at its cheapest; None where memory is
+    no limit or a part is unknown.
+
+    The last-level cache spares each step what it can hold, and where the workload shares prefixes the cache of the
+    context may be read once for all sequences, so it counts nothing.
+    """
+    context = 0.0 if trial.prompts.get("reuse") else trial.metrics["mean_context_tokens"]
+    limit = _bound_that_ran(trial, hardware, context) if context is not None else None
+    return limit.bound_hard_tok_s if limit else None
 
 
 def predicted_effect_pct(
@@ -78,7 +88,7 @@ def _admitted(trial: Trial) -> float:
 def bound_at(
     trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float = 1.0
 ) -> Bound | None:
-    """The memory bound of a trial\'s model and KV type at any batch and context; None where a part is unknown."""
+    """The memory bound of a trial's model and KV type at any batch and context; None where a part is unknown."""
     model = Model(**trial.launch.record["model"])
     facts = trial.launch.effective
     if model.not_modelled or facts.get("kv_dtype_k") is None or facts.get("kv_dtype_v") is None:
@@ -95,8 +105,20 @@ def bound_at(
     )
 
 
-def _tokens_per_step(trial: Trial) -> float:
-    """Each verified step emits one token of its own and the accepted drafts."""
+def _bound_that_ran(trial: Trial, hardware: Hardware | None, context: float) -> Bound | None:
+    batch, tokens_per_step = trial.server["running"], _tokens_per_step(trial)
+    if not batch or hardware is None or tokens_per_step is None:
+        return None
+    return bound_at(trial, hardware, batch, context, tokens_per_step)
+
+
+def _tokens_per_step(trial: Trial) -> float | None:
+    """Each verified step emits one token of its own and the accepted drafts; None when it speculates and nothing tells
+    how many were accepted."""
     delta = trial.server["delta"]
     emitted, accepted = delta.get("output_tokens"), delta.get("draft_accepted")
-    return emitted / (emitted - accepted) if emitted and accepted and emitted > accepted else 1.0
+    if emitted and accepted is not None and emitted > accepted:
+        return emitted / (emitted - accepted)
+    if length := trial.metrics.get("acceptance_length"):
+        return length
+    return None if trial.launch.effective.get("speculative") else 1.0

@@ -12,47 +12,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab.audit import INVALID, WARNING, Code, Context, audit
-from lab.campaign import CONTROL, Rule
+from lab.accuracy.gate import gate, state
+from lab.audit import FINDING, INVALID, WARNING, Code
+from lab.audit.repeats import not_counterbalanced
+from lab.audit.theory import prediction_missed, sign_missed
+from lab.campaign import CONTROL, Accuracy, Rule
+from lab.context import ACCURACY_CODES, Audited, accuracy_record, audit_run
+from lab.effects import effect, guard, matched_effect
 from lab.errors import InputError
 from lab.files import write_json
 from lab.health import hardware_of, health, predicted_effect_pct
 from lab.plan import LeverPlan, load_levers
-from lab.records import JUDGED, MATCHED, SEARCH, Launch, Trial
+from lab.records import JUDGED, NEVER_JUDGED, SEARCH, Launch
 from lab.runs import Run
-from lab.stats.compare import Effect, compare
-from lab.verdict import Evidence, decide
+from lab.stats.compare import Effect
+from lab.verdict import Evidence, Verdict, decide
 
 # A drift of the machine over the run worth telling; passes cancel it, so it never changes a verdict.
 DRIFT_FINDING_PCT = 5.0
 DRIFT_FINDING_SPREADS = 3.0
-
-
-@dataclass(frozen=True)
-class Audited:
-    """A trial and what the audit found."""
-
-    trial: Trial
-    codes: list[Code]
-
-    @property
-    def valid(self) -> bool:
-        return not any(code.severity == INVALID for code in self.codes)
-
-    @property
-    def judged(self) -> bool:
-        """Whether a verdict may rest on it: the judged window of a launch that lived, and no search."""
-        launch = self.trial.launch
-        return self.trial.purpose == JUDGED and launch.role != SEARCH and launch.ok
+NOT_TESTED, UNKNOWN = "not-tested", "unknown"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Verdict rows (keys of the contract, section 4) and the codes of every trial."""
+    """Verdict rows (keys of the contract, section 4), and the codes of every trial and of every launch (by id)."""
 
     rule: Rule
     rows: list[dict[str, Any]]
     audited: list[Audited]
+    launch_codes: dict[str, list[Code]]
 
 
 def judge(run: Run, rule: Rule | None = None) -> Judgement:
@@ -78,21 +67,26 @@ def _frozen_rule(run: Run) -> Rule:
 
 
 def write(run: Run, judgement: Judgement) -> None:
-    """Keep a judgement beside those under other rules: judgements/<rule-digest>/verdicts.json and audits.json."""
+    """Keep a judgement beside those under other rules: judgements/<rule-digest>/verdicts.json audits.json (trials) and
+    launch_audits.json."""
     folder = run.path / "judgements" / judgement.rule.digest()
     audits = [
         {"trial": entry.trial.id, "valid": entry.valid, "codes": [asdict(code) for code in entry.codes]}
         for entry in judgement.audited
     ]
+    launches = [
+        {"launch": name, "codes": [asdict(code) for code in codes]} for name, codes in judgement.launch_codes.items()
+    ]
     write_json(folder / "verdicts.json", judgement.rows)
     write_json(folder / "audits.json", audits)
+    write_json(folder / "launch_audits.json", launches)
 
 
 def capped_batches(run: Run) -> list[int]:
     """Batches that capped treatments really ran, which the next control launches measure for comparison."""
     entries = judge(run).audited
     capped = [entry.trial for entry in entries if "capacity-limited" in _names(entry.codes)]
-    judged = [trial for trial in capped if trial.purpose == JUDGED and trial.launch.role != SEARCH]
+    judged = [trial for trial in capped if trial.purpose == JUDGED and trial.launch.role not in NEVER_JUDGED]
     return sorted({round(trial.server["running"]) for trial in judged})
 
 
@@ -100,19 +94,14 @@ class _Judge:
     def __init__(self, run: Run, rule: Rule, launches: list[Launch]) -> None:
         self.run, self.rule, self.launches = run, rule, launches
         self.hardware = hardware_of(run.campaign["hardware"])
-        caps = [launch.effective.get("cap") for launch in self.launches if launch.arm == CONTROL and launch.ok]
-        known = [cap for cap in caps if cap is not None]
-        self.control_cap = min(known) if known else None
-        self.audited = [
-            Audited(trial, audit(trial, Context(None if launch.arm == CONTROL else self.control_cap)))
-            for launch in self.launches
-            for trial in launch.trials
-        ]
+        self.accuracy = Accuracy.model_validate(run.campaign["file"].get("accuracy", {}))
+        found = audit_run(launches, self.hardware, self.accuracy.max_task_drop_pct, (rule.metric, *rule.guards))
+        self.audited, self.launch_codes = found.trials, found.launch_codes
 
     def judgement(self) -> Judgement:
         rows = [row for lever in load_levers(self.run.plan) for row in self._rows(lever)]
         _adjust(rows)
-        return Judgement(self.rule, rows, self.audited)
+        return Judgement(self.rule, rows, self.audited, self.launch_codes)
 
     def _rows(self, lever: LeverPlan) -> list[dict[str, Any]]:
         if lever.not_applicable:
@@ -120,34 +109,32 @@ class _Judge:
         return [self._row(lever, arm) for arm in lever.arms]
 
     def _row(self, lever: LeverPlan, arm: dict[str, Any]) -> dict[str, Any]:
-        name = arm["name"]
+        name, rule = arm["name"], self.rule
         launches = [x for x in self.launches if x.arm == name and x.role != SEARCH]
         treatment, control = self._judged(name), self._judged(CONTROL)
-        valid = [entry.trial for entry in treatment if entry.valid]
-        controls = [entry.trial for entry in control if entry.valid]
-        effect = self._effect(name, self.rule.metric) if valid and controls else None
-        matched = self._matched(name) if valid else None
-        invalid = _recurring(control) or _recurring(treatment)
-        capped = next((c for entry in treatment for c in entry.codes if c.code == "capacity-limited"), None)
-        running, running_control = (_mean(t.server["running"] for t in trials) for trials in (valid, controls))
-        guards = {key: self._guard(name, key) if effect else "unknown" for key in self.rule.guards}
-        verdict = decide(
-            Evidence(
-                title=lever.title,
-                not_applicable=lever.not_applicable,
-                failure=self._failure(lever, launches),
-                invalid=invalid,
-                treatment_launches=len(valid),
-                effect=effect,
-                effect_matched=matched,
-                capped=capped,
-                running=running,
-                guards=guards,
-            ),
-            self.rule,
+        valid, controls = ([entry for entry in side if entry.valid] for side in (treatment, control))
+        running, running_control = (_mean(e.trial.server["running"] for e in side) for side in (valid, controls))
+        measured = effect(self.audited, name, rule.metric, rule) if valid and controls else None
+        evidence = Evidence(
+            title=lever.title,
+            not_applicable=lever.not_applicable,
+            failure=self._failure(lever, launches),
+            invalid=_recurring(control) or _recurring(treatment),
+            treatment_launches=len(valid),
+            effect=measured,
+            effect_matched=matched_effect(self.audited, name, running, rule) if valid else None,
+            capped=next((c for entry in treatment for c in entry.codes if c.code == "capacity-limited"), None),
+            running=running,
+            withdrawn=_withdrawn([*valid, *controls], (rule.metric,)),
+            accuracy=self._accuracy(name),
+            accuracy_codes=self._accuracy_codes(launches),
+            accuracy_unknown_allowed=self.accuracy.allow_unknown,
+            guards={key: guard(self.audited, name, key, rule) if measured else "unknown" for key in rule.guards},
         )
-        mine, theirs = health(valid, self.hardware), health(controls, self.hardware)
-        codes = [*invalid, *_recurring(treatment, WARNING)]
+        verdict = decide(evidence, rule)
+        mine, theirs = (health(_with_throughput(side), self.hardware) for side in (valid, controls))
+        predicted = predicted_effect_pct(*([e.trial for e in side] for side in (valid, controls)), self.hardware)
+        codes = self._codes(evidence, treatment, valid, controls, launches, predicted)
         return {
             "campaign": self.run.name,
             "run_id": self.run.run_id,
@@ -155,26 +142,26 @@ class _Judge:
             "treatment": launches[-1].record["arm"]["treatment"] if launches else arm["treatment"],
             "verdict": verdict.label,
             "reason": verdict.reason,
-            "metric": self.rule.metric,
-            "workload": self.rule.workload,
-            "concurrency_offered": self.rule.concurrency,
+            "metric": rule.metric,
+            "workload": rule.workload,
+            "concurrency_offered": rule.concurrency,
             "concurrency_running": running,
             "concurrency_running_control": running_control if launches else None,
-            **_interval(effect),
+            **_interval(measured),
             "p_adjusted": None,
-            "gap_closed_pct": self._gap_closed_pct(controls, effect),
-            "effect_matched_batch_pct": matched.effect_pct if matched else None,
-            "launches": effect.launches if effect else len(valid) + len(controls) if launches else 0,
+            "gap_closed_pct": self._gap_closed_pct(controls, measured),
+            "effect_matched_batch_pct": evidence.effect_matched.effect_pct if evidence.effect_matched else None,
+            "launches": measured.launches if measured else len(valid) + len(controls) if launches else 0,
             "passes": len({launch.pass_number for launch in launches}),
             "screened": len(valid) == 1,
             "bound_tok_s": mine.bound_tok_s,
             "bound_fraction": mine.bound_fraction,
             "bound_fraction_control": theirs.bound_fraction if launches else None,
-            "predicted_effect_pct": predicted_effect_pct(valid, controls, self.hardware),
-            "accuracy": "not-tested",
-            "codes": list(dict.fromkeys(_names(codes))),
-            "findings": [*verdict.findings, *(["drift"] if _drifts(effect) else []), *_deaths(launches)],
-            "guards": guards,
+            "predicted_effect_pct": predicted,
+            "accuracy": evidence.accuracy,
+            "codes": codes,
+            "findings": self._findings(verdict, measured, predicted, codes, launches),
+            "guards": evidence.guards,
             "proof": _proof(launches),
             "simulated": self.run.campaign.get("simulated", False),
         }
@@ -182,65 +169,72 @@ class _Judge:
     def _judged(self, arm: str) -> list[Audited]:
         return [entry for entry in self.audited if entry.judged and entry.trial.launch.arm == arm]
 
-    def _effect(self, arm: str, metric: str) -> Effect | None:
-        """The launch-level comparison of one metric over all valid judged trials of the run."""
-        entries = [entry.trial for entry in self.audited if entry.judged and entry.valid]
-        return self._compare([(trial, _value(trial, metric)) for trial in entries], arm)
-
-    def _matched(self, arm: str) -> Effect | None:
-        """The treatment's capped windows against control windows at that batch."""
-        mine = [entry.trial for entry in self._judged(arm) if entry.valid]
-        batch = _mean(trial.server["running"] for trial in mine)
-        if batch is None or round(batch) >= self.rule.concurrency:
-            return None
-        controls = [
-            entry.trial
-            for entry in self.audited
-            if entry.valid
-            and entry.trial.purpose == MATCHED
-            and entry.trial.launch.ok
-            and entry.trial.concurrency == round(batch)
+    def _codes(
+        self,
+        evidence: Evidence,
+        treatment: Sequence[Audited],
+        valid: Sequence[Audited],
+        controls: Sequence[Audited],
+        launches: Sequence[Launch],
+        predicted: float | None,
+    ) -> list[str]:
+        """Invalidating and warning codes that recurred, those that took a figure away, and those of whole launches."""
+        orders = [[entry.trial.launch.record["order"] for entry in side] for side in (valid, controls)]
+        of_the_row = (not_counterbalanced(*orders), prediction_missed(evidence.effect, predicted))
+        codes = [
+            *evidence.invalid,
+            *_recurring(treatment, WARNING),
+            *_withdrawn([*valid, *controls], (self.rule.metric, *self.rule.guards)),
+            *self._recurring_of_launches(launches),
+            *evidence.accuracy_codes,
+            *(code for code in of_the_row if code is not None),
         ]
-        trials = [*mine, *controls]
-        return self._compare([(trial, _value(trial, self.rule.metric)) for trial in trials], arm)
+        return list(dict.fromkeys(_names(codes)))
 
-    def _compare(self, values: Sequence[tuple[Trial, float | None]], arm: str) -> Effect | None:
-        import pandas
+    def _recurring_of_launches(self, launches: Sequence[Launch]) -> list[Code]:
+        """Codes of launches that recurred in the arm, or of an arm that never lived."""
+        found = [c for x in launches for c in self.launch_codes[x.id] if c.severity != FINDING]
+        found = [code for code in found if code.code not in ACCURACY_CODES]
+        counts, lived = Counter(_names(found)), any(launch.ok for launch in launches)
+        return [code for code in found if counts[code.code] > 1 or not lived]
 
-        rows = [
-            {
-                "pass": trial.launch.pass_number,
-                "order": trial.launch.record["order"],
-                "started_s": trial.record["window"]["opened_s"],
-                "arm": trial.launch.arm,
-                "value": value,
-            }
-            for trial, value in values
-            if value is not None and value > 0
-        ]
-        arms = {row["arm"] for row in rows}
-        if not {arm, CONTROL} <= arms:
-            return None
-        frame = pandas.DataFrame(rows).sort_values("order", ignore_index=True)
-        return compare(frame, CONTROL, arm, self.rule.alpha)
+    def _accuracy(self, arm: str) -> str:
+        """The state of the paired gate; not-tested unless both arms were probed."""
+        control, treatment = (accuracy_record(self.launches, name) for name in (CONTROL, arm))
+        if control is None or treatment is None:
+            return NOT_TESTED
+        tested = gate(control, treatment, self.accuracy.max_task_drop_pct)
+        return UNKNOWN if tested is None else state(tested, self.accuracy.max_task_drop_pct)
 
-    def _gap_closed_pct(self, controls: Sequence[Trial], effect: Effect | None) -> float | None:
+    def _accuracy_codes(self, launches: Sequence[Launch]) -> list[Code]:
+        """Of the launch whose record the gate read: the first that lived and has one."""
+        probed = [x for x in launches if x.ok and x.role not in NEVER_JUDGED and x.record.get("accuracy") is not None]
+        return [code for x in probed[:1] for code in self.launch_codes[x.id] if code.code in ACCURACY_CODES]
+
+    def _findings(
+        self,
+        verdict: Verdict,
+        measured: Effect | None,
+        predicted: float | None,
+        codes: Sequence[str],
+        launches: Sequence[Launch],
+    ) -> list[str]:
+        first = any(code.code == "first-launch" for launch in launches for code in self.launch_codes[launch.id])
+        told = {
+            "drift": _drifts(measured),
+            "throttled": "throttled" in codes,
+            "expected-sign-missed": sign_missed(measured, predicted),
+            "first-launch": first,
+            "launch-died": any(launch.record["state"] == "died" for launch in launches),
+        }
+        return [*verdict.findings, *(name for name, true in told.items() if true)]
+
+    def _gap_closed_pct(self, controls: Sequence[Audited], measured: Effect | None) -> float | None:
         """The share of the way from the control to the rule's target that the lever goes, in percent."""
-        start, target = _mean(_value(trial, self.rule.metric) for trial in controls), self.rule.target
-        if target is None or start is None or start == target or effect is None or effect.effect_pct is None:
+        start, target = _mean(entry.value(self.rule.metric) for entry in controls), self.rule.target
+        if target is None or start is None or start == target or measured is None or measured.effect_pct is None:
             return None
-        return start * effect.effect_pct / (target - start)
-
-    def _guard(self, arm: str, metric: str) -> str:
-        """held, broken or unknown: where the interval of a second metric lies against its limit."""
-        guard, effect = self.rule.guards[metric], self._effect(arm, metric)
-        if effect is None or effect.ci_low_pct is None or effect.ci_high_pct is None:
-            return "unknown"
-        if guard.max_increase_pct is not None:
-            low, high, limit = effect.ci_low_pct, effect.ci_high_pct, guard.max_increase_pct
-        else:
-            low, high, limit = -effect.ci_high_pct, -effect.ci_low_pct, guard.max_decrease_pct or 0.0
-        return "broken" if low > limit else "held" if high <= limit else "unknown"
+        return start * measured.effect_pct / (target - start)
 
     def _failure(self, lever: LeverPlan, launches: Sequence[Launch]) -> str | None:
         failed = [launch for launch in launches if not launch.ok]
@@ -249,12 +243,6 @@ class _Judge:
             return f"{failure['kind']}: {failure['reason']}"
         note = self.run.notebook_failures().get(lever.name)
         return note if note and not launches else None
-
-
-def _value(trial: Trial, metric: str) -> float | None:
-    if metric == "kv_tokens":
-        return trial.launch.effective.get("kv_tokens")
-    return trial.metrics.get(metric)
 
 
 def _recurring(entries: Sequence[Audited], severity: str = INVALID) -> list[Code]:
@@ -266,6 +254,15 @@ def _recurring(entries: Sequence[Audited], severity: str = INVALID) -> list[Code
     return list({code.code: code for code in recurring}.values())
 
 
+def _withdrawn(entries: Sequence[Audited], metrics: Sequence[str]) -> list[Code]:
+    """The codes that took one of these metrics from a trial that otherwise stands."""
+    return [code for entry in entries for metric in metrics for code in entry.withdrawing(metric)]
+
+
+def _with_throughput(entries: Sequence[Audited]) -> list[Any]:
+    return [entry.trial for entry in entries if entry.value("output_tok_s") is not None]
+
+
 def _names(codes: Iterable[Code]) -> list[str]:
     return [code.code for code in codes]
 
@@ -275,9 +272,9 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _interval(effect: Effect | None) -> dict[str, float | None]:
+def _interval(measured: Effect | None) -> dict[str, float | None]:
     names = ("effect_pct", "ci_low_pct", "ci_high_pct", "p_value")
-    return {name: getattr(effect, name) if effect else None for name in names}
+    return {name: getattr(measured, name) if measured else None for name in names}
 
 
 def _proof(launches: Sequence[Launch]) -> str | None:
@@ -286,16 +283,11 @@ def _proof(launches: Sequence[Launch]) -> str | None:
     return proofs[-1] if proofs else None
 
 
-def _deaths(launches: Sequence[Launch]) -> list[str]:
-    """A launch that died is told even where others carried the verdict."""
-    return ["launch-died"] if any(launch.record["state"] == "died" for launch in launches) else []
-
-
-def _drifts(effect: Effect | None) -> bool:
+def _drifts(measured: Effect | None) -> bool:
     """Whether the drift is large, and larger than the launch noise that its own estimate holds."""
-    if effect is None or effect.drift_pct is None or effect.residual_cv_pct is None:
+    if measured is None or measured.drift_pct is None or measured.residual_cv_pct is None:
         return False
-    return abs(effect.drift_pct) >= max(DRIFT_FINDING_PCT, DRIFT_FINDING_SPREADS * effect.residual_cv_pct)
+    return abs(measured.drift_pct) >= max(DRIFT_FINDING_PCT, DRIFT_FINDING_SPREADS * measured.residual_cv_pct)
 
 
 def _adjust(rows: list[dict[str, Any]]) -> None:

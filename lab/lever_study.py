@@ -22,7 +22,7 @@ from lab.levers import get as get_lever
 from lab.measure import Task, measure, slot_of
 from lab.plan import LeverPlan, load_levers, owed_trials
 from lab.prepare import campaign_digest, create_run, prepare
-from lab.records import CLOSING, OPENING, RESUMED, SEARCH, TREATMENT, Launch, utc_now
+from lab.records import CLOSING, NEVER_JUDGED, OPENING, RESUMED, SEARCH, TREATMENT, Launch, utc_now
 from lab.runs import Run, pick_run, results_folder
 from lab.secrets import redacted
 
@@ -215,7 +215,7 @@ class Study:
         run = self.require_run()
         launches = run.launches()
         batches = capped_batches(run) if arm.name == CONTROL else []
-        owed = owed_trials(self.campaign, arm.name, [x for x in launches if x.role != SEARCH], batches)
+        owed = owed_trials(self.campaign, arm.name, [x for x in launches if x.role not in NEVER_JUDGED], batches)
         controls = [x for x in launches if x.arm == CONTROL and x.ok]
         task = Task(
             arm=arm,

@@ -5,27 +5,39 @@ Without one place for this, the notebook and the batch run would each measure a 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import requests
 
-from lab import checkpoints, load, models, observe
-from lab.campaign import Arm, Campaign
+from lab import load, observe
+from lab.accuracy.probe import probe
+from lab.campaign import Arm, Campaign, Window
 from lab.engines.base import ArmFailed, Engine, Failure, Server
-from lab.files import digest, make_folder, write_json
+from lab.files import digest, sha256_file, write_json
+from lab.hosts import marked_processes
 from lab.levers.base import Lever
-from lab.plan import Owed
+from lab.observe.gpus import local_gpus
+from lab.one_trial import measure_trial
+from lab.plan import Owed, launch_seconds
 from lab.records import SCHEMA, Launch, close_launch, compress_log, slot_digest, utc_now
 from lab.runs import Run
 from lab.secrets import redacted
+
+if TYPE_CHECKING:
+    from lab.observe.gpus import Gpus
+    from lab.observe.timeline import IdleLook
 
 # A look at an idle server before its first trial; nobody else knows a server that the lab just started.
 IDLE_LOOK_SECONDS = 1.0
 # How long a server whose connections broke may take to be seen as ended.
 END_SECONDS = 2.0
+# A server counts as started only with tokens in hand (`Engine.launch`).
+_READY = {"health": True, "completion_tokens": 1}
 Progress = Callable[[str], None]
 
 
@@ -40,6 +52,7 @@ class Task:
     lever: Lever | None = None
     control: Launch | None = None
     window_share: float = 1.0
+    accuracy_items: int = 0
 
 
 def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: Progress) -> Launch:
@@ -48,8 +61,9 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
     Raises InputError for what was wrong before the start (checkpoint, runtime) and lets an interrupt through; the
     server is stopped in every case.
     """
-    path = checkpoints.resolve(task.arm.checkpoint, campaign.folder)
-    checkpoint, model = models.describe(path)
+    arm = engine.located(task.arm, campaign.folder)
+    checkpoint, model = engine.model_of(arm)
+    gpus = local_gpus({**os.environ, **arm.env})
     number, folder = run.new_launch(task.arm.name)
     started_at, started_s = utc_now(), time.monotonic()
     record: dict[str, Any] = {
@@ -62,7 +76,9 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
         "arm": redacted(task.arm.model_dump()),
         "arm_digest": task.arm.digest,
         "slot_digest": slot_of(campaign, task.arm, engine),
-        "checkpoint": {**asdict(checkpoint), "path": str(path)},
+        "simulated": engine.simulated,
+        "time_factor": 1.0,
+        "checkpoint": {**asdict(checkpoint), "path": arm.checkpoint},
         "model": asdict(model),
         "argv": [],
         "env": {},
@@ -70,29 +86,36 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
         "build": engine.build(task.arm),
         "state": "ok",
         "failure": None,
+        "ready": None,
         "proof": None,
+        "accuracy": None,
         "exit": None,
-        "machine": observe.describe_machine(),
+        "machine": observe.describe_machine(gpus),
         "trials": [],
     }
-    ready_seconds = None
+    # Runs of two results folders may begin in the same second: the path tells their processes apart.
+    ready_seconds, marker = None, f"{run.run_id}/{folder.name}/{digest(str(folder.resolve()))}"
     try:
         with engine.launch(
-            task.arm.model_copy(update={"checkpoint": str(path)}),
+            arm,
             folder,
             campaign.limits,
-            marker=f"{run.run_id}/{folder.name}",
+            marker=marker,
         ) as server:
             ready_seconds = server.ready_seconds
             record |= {"argv": server.argv, "env": server.env, "effective": _facts(server)}
+            record |= {"time_factor": server.time_factor, "ready": _READY | {"model": server.model}}
             try:
-                _measure_trials(run, campaign, engine, task, server, record, folder, progress)
+                _measure_trials(run, campaign, task, server, record, folder, gpus, progress)
                 record["effective"] = _facts(server)
+                record["accuracy"] = _accuracy(task, engine, server)
             except (load.LoadFailed, requests.RequestException) as error:
                 record |= {"state": "died", "failure": asdict(_death(engine, server, error))}
-        record["exit"] = asdict(server.exit) if server.exit else None
+        if server.exit:
+            record["exit"] = {**asdict(server.exit), "left": len(marked_processes(marker, exact=True))}
     except ArmFailed as error:
         record |= {"state": "failed", "failure": asdict(error.failure)}
+        record["ready"] = {"health": error.failure.healthy, "completion_tokens": None, "model": None}
     compress_log(folder)
     record["timings"] = {
         "started_at": started_at,
@@ -100,6 +123,7 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
         "ready_seconds": ready_seconds,
         "closed_at": utc_now(),
         "seconds": time.monotonic() - started_s,
+        "planned_seconds": launch_seconds(_window(campaign, task), len(task.owed), record["time_factor"]),
     }
     if task.lever and task.control and record["state"] == "ok":
         proof = task.lever.proof(task.control, Launch(folder, record), engine)
@@ -110,6 +134,9 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
 def slot_of(campaign: Campaign, arm: Arm, engine: Engine) -> str:
     """Names what a launch of `arm` measures: an equal one on record need not be measured again."""
     workloads = campaign.file.model_dump()["workloads"]
+    for workload in workloads.values():
+        if workload["path"]:
+            workload["path_sha256"] = sha256_file(campaign.folder / workload["path"])
     window = campaign.window.model_dump()
     return slot_digest(arm.model_dump(), workloads, window, engine.build(arm))
 
@@ -126,52 +153,69 @@ def _death(engine: Engine, server: Server, error: Exception) -> Failure:
     if server.alive():
         text = f"the server stopped answering under load: {error}; raise limits.stall_seconds if it was only slow"
         return Failure("unresponsive", text)
-    cause = engine.failure(server.log_text(), server.stop().code)
+    end = server.stop()
+    cause = engine.failure(server.log_text(), end.code if end else None)
     return Failure(cause.kind, f"the server ended under load: {cause.reason}", cause.detail)
+
+
+def _accuracy(task: Task, engine: Engine, server: Server) -> dict[str, Any] | None:
+    """The answers to the questions of the accuracy probe; None when none were asked or the server did not answer."""
+    if not task.accuracy_items:
+        return None
+    try:
+        return probe(
+            server.url,
+            server.model,
+            items=task.accuracy_items,
+            extras=engine.request_extras(),
+            headers=server.headers,
+        )
+    except requests.RequestException:
+        return None
+
+
+def _window(campaign: Campaign, task: Task) -> Window:
+    if task.window_share == 1:
+        return campaign.window
+    shares = {name: value * task.window_share for name, value in campaign.window.model_dump().items()}
+    return campaign.window.model_copy(update=shares)
 
 
 def _measure_trials(
     run: Run,
     campaign: Campaign,
-    engine: Engine,
     task: Task,
     server: Server,
     record: dict[str, Any],
-    folder: Any,
+    folder: Path,
+    gpus: Gpus | None,
     progress: Progress,
 ) -> None:
-    window = campaign.window
-    if task.window_share != 1:
-        window = window.model_copy(
-            update={name: getattr(window, name) * task.window_share for name in ("warmup_seconds", "seconds")}
-        )
-    idle = observe.idle_look(server.sample, IDLE_LOOK_SECONDS)
+    window = _window(campaign, task)
+    facts = {key: fact["value"] for key, fact in record["effective"].items()}
+    control = task.control.effective if task.control else facts
+    idle: IdleLook | None = observe.idle_look(server.sample, IDLE_LOOK_SECONDS / server.time_factor)
     for owed in task.owed:
         workload = campaign.workloads[owed.workload]
-        salt = digest([campaign.name, task.pass_number, owed.workload, owed.concurrency, owed.purpose])[:6]
-        count = max(load.PROMPT_COUNT, 8 * owed.concurrency)
-        prompts = load.build(workload, salt, count)
         trial_folder = folder / "trials" / owed.name
-        make_folder(trial_folder)
         progress(f"{task.arm.name}: {owed.workload} at C={owed.concurrency}")
-        measured = load.drive(
-            server.url,
-            server.model,
-            prompts,
-            concurrency=owed.concurrency,
-            output_tokens=workload.output_tokens,
+        sections = measure_trial(
+            server,
+            workload,
+            owed.concurrency,
+            salt=digest([campaign.name, task.pass_number, owed.workload, owed.concurrency, owed.purpose])[:6],
             window=window,
             limits=campaign.limits,
-            extras=engine.request_extras(),
-            tokens_path=engine.chunk_tokens_path,
-            sample=server.sample,
-            server_pid=server.pid,
             folder=trial_folder,
-            idle_running_max=idle,
+            workload_folder=campaign.folder,
+            facts=facts,
+            context_tokens=control.get("context_tokens"),
+            idle=idle,
+            gpus=gpus,
         )
         trial = {
             "schema": SCHEMA,
-            "simulated": False,
+            "simulated": record["simulated"],
             **{key: record[key] for key in ("campaign", "run_id", "launch", "order", "pass", "role")},
             "arm": task.arm.name,
             "lever": task.arm.lever,
@@ -179,9 +223,8 @@ def _measure_trials(
             "workload": owed.workload,
             "concurrency": owed.concurrency,
             "purpose": owed.purpose,
-            **asdict(measured),
+            **sections,
         }
-        trial["window"]["warmup_seconds"] = window.warmup_seconds
         write_json(trial_folder / "trial.json", trial)
         record["trials"].append(owed.name)
         idle = None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lab.campaign import BASELINE, CONTROL, Campaign
+from lab.campaign import BASELINE, CONTROL, Campaign, Window
 from lab.records import CLOSING, JUDGED, MATCHED, OPENING, RESUMED, SWEEP, TREATMENT, Launch
 
 # What a notebook costs beside its measurements: kernel, papermill, imports, pictures (seconds, measured).
@@ -132,6 +132,12 @@ def owed_trials(
     if arm == CONTROL:
         owed += [Owed(rule.workload, batch, MATCHED) for batch in sorted(set(matched_batches))]
     return owed
+
+
+def launch_seconds(window: Window, trials: int, time_factor: float = 1.0) -> float:
+    """Real seconds that one launch of so many trials should take, before any was measured."""
+    measured = (window.warmup_seconds + window.seconds) / time_factor
+    return LAUNCH_OVERHEAD_SECONDS + trials * (measured + TRIAL_OVERHEAD_SECONDS)
 
 
 def overhead_seconds(launch: Launch) -> float:

@@ -13,11 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lab import checkpoints, engines, models, observe, plan
+from lab import engines, observe, plan
 from lab.campaign import PROJECT, Arm, Campaign
 from lab.engines.base import Engine
 from lab.errors import InputError
-from lab.files import digest, make_folder, suggest
+from lab.files import digest, make_folder
 from lab.levers import Lever, resolve
 from lab.plan import LeverPlan
 from lab.records import utc_now
@@ -50,7 +50,7 @@ def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int |
         raise campaign.document.error(("levers",), "there is nothing to judge; name at least one lever")
     engine = _engine(campaign)
     control = campaign.control
-    _, found = models.describe(_checkpoint(campaign, control, ("model", "checkpoint")))
+    _, found = engine.model_of(_located(campaign, engine, control, ("model", "checkpoint")))
     model = replace(found, name=campaign.model.name)
     plans, arms = [], [control]
     for lever in levers:
@@ -61,7 +61,7 @@ def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int |
                 text = "the treatment is equal to the control; change a flag, variable, checkpoint or runtime"
                 raise campaign.document.error(("levers", lever.name), text)
             if arm.checkpoint != control.checkpoint:
-                _checkpoint(campaign, arm, ("levers", lever.name))
+                _located(campaign, engine, arm, ("levers", lever.name))
         plans.append(planned)
         arms += treatments
     _check_arms(campaign, engine, arms)
@@ -83,7 +83,10 @@ def plan_lever(lever: Lever, engine: Engine, model: Model, control: Arm) -> Leve
 
 
 def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
-    """Measure this machine's bandwidth and open the run folder; `mode`: campaign (by `lab run`) or block (by hand)."""
+    """Measure this machine's bandwidth and open the run folder; `mode`: campaign (by `lab run`) or block (by hand).
+
+    A simulated server runs on no hardware: its run has none, and no bound.
+    """
     from lab.observe.bandwidth import probe
 
     campaign = prepared.campaign
@@ -94,8 +97,8 @@ def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
         "digest": campaign_digest(campaign),
         "rule_digest": campaign.rule.digest(),
         "created_at": utc_now(),
-        "simulated": False,
-        "hardware": asdict(probe()),
+        "simulated": prepared.engine.simulated,
+        "hardware": None if prepared.engine.simulated else asdict(probe()),
         "machine": observe.describe_machine(),
         "model": asdict(prepared.model),
         "engine": prepared.engine.build(campaign.control),
@@ -112,26 +115,22 @@ def campaign_digest(campaign: Campaign) -> str:
 
 
 def _engine(campaign: Campaign) -> Engine:
-    name = campaign.server.engine
-    if name not in engines.names():
-        text = f"unknown engine '{name}'{suggest(name, engines.names())}"
-        raise campaign.document.error(("server", "engine"), text)
-    return engines.get(name)
-
-
-def _checkpoint(campaign: Campaign, arm: Arm, location: tuple[str, ...]) -> Path:
     try:
-        return checkpoints.resolve(arm.checkpoint, campaign.folder)
+        return engines.get(campaign.server.engine)
+    except InputError as error:
+        raise campaign.document.error(("server", "engine"), str(error)) from None
+
+
+def _located(campaign: Campaign, engine: Engine, arm: Arm, location: tuple[str, ...]) -> Arm:
+    try:
+        return engine.located(arm, campaign.folder)
     except InputError as error:
         raise campaign.document.error(location, str(error)) from None
 
 
 def _check_arms(campaign: Campaign, engine: Engine, arms: Sequence[Arm]) -> None:
-    resolved = [
-        arm.model_copy(update={"checkpoint": str(checkpoints.resolve(arm.checkpoint, campaign.folder))}) for arm in arms
-    ]
     try:
-        engine.check_all(resolved)
+        engine.check_all([engine.located(arm, campaign.folder) for arm in arms])
     except InputError as error:
         raise InputError(f"{campaign.document.path}: {error}") from None
 

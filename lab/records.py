@@ -17,6 +17,9 @@ from lab.files import digest, dumps, explain_os_error, read_json, sha256_file, s
 
 SCHEMA = 1
 OPENING, TREATMENT, CLOSING, RESUMED, SEARCH = "opening", "treatment", "closing", "resumed", "search"
+BURN_IN = "burn-in"
+"""A launch that lets an engine compile and tune before anything is judged."""
+NEVER_JUDGED = (SEARCH, BURN_IN)
 JUDGED, SWEEP, MATCHED = "judged", "sweep", "matched-batch"
 
 

@@ -31,7 +31,10 @@ class Evidence:
     effect_matched: Effect | None = None
     capped: Code | None = None
     running: float | None = None
+    withdrawn: list[Code] = field(default_factory=list)
     accuracy: str = "not-tested"
+    accuracy_codes: list[Code] = field(default_factory=list)
+    accuracy_unknown_allowed: bool = False
     guards: dict[str, str] = field(default_factory=dict)
 
 
@@ -45,8 +48,9 @@ class Verdict:
 
 
 def decide(evidence: Evidence, rule: Rule) -> Verdict:
-    """The first reason wins: not applicable, failed, invalid (an effect not proven among it), not measured, screened
-    only, guard broken, then the interval."""
+    """The first reason wins: not applicable, failed, invalid (an effect not proven among it), answers that got worse,
+    not measured, screened only, guard broken, then the interval; and nothing is adopted whose answers are unknown,
+    unless the campaign allows it."""
     if evidence.not_applicable:
         return Verdict(NOT_APPLICABLE, evidence.not_applicable)
     if evidence.failure:
@@ -55,9 +59,13 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
         worst = evidence.invalid[0]
         return Verdict(INVALID, f"{worst.code}: {worst.text}")
     effect = evidence.effect
-    if effect is None or effect.effect_pct is None:
-        return Verdict(INCONCLUSIVE, "no pass was completed: the treatment or its controls were not measured")
     findings = ("capacity-limited",) if evidence.capped else ()
+    regression = next((code for code in evidence.accuracy_codes if code.code == "accuracy-regression"), None)
+    if regression:
+        speed = "" if effect is None or effect.effect_pct is None else f"; {_measured(effect, rule)}"
+        return Verdict(REJECT, f"{regression.code}: {regression.text}{speed}", findings)
+    if effect is None or effect.effect_pct is None:
+        return Verdict(INCONCLUSIVE, _nothing_measured(evidence, rule))
     broken = [name for name, state in evidence.guards.items() if state == "broken"]
     if broken and not _screened(evidence, effect):
         text = f"guard broken: {', '.join(broken)} beyond its limit; {_measured(effect, rule)}"
@@ -65,9 +73,18 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
     label, text = _label(effect, rule, evidence)
     if evidence.capped:
         text = f"{_cap_sentence(evidence)}; {text}"
-    if label == ADOPT and evidence.accuracy == "not-tested":
-        text = f"{text}; accuracy was not tested"
+    if label == ADOPT and evidence.accuracy == "unknown" and not evidence.accuracy_unknown_allowed:
+        return Verdict(INCONCLUSIVE, f"not adopted, since nothing shows that answers are as right: {text}", findings)
+    if label == ADOPT and evidence.accuracy in ("not-tested", "unknown"):
+        text = f"{text}; accuracy {'was not tested' if evidence.accuracy == 'not-tested' else 'is unknown'}"
     return Verdict(label, text, findings)
+
+
+def _nothing_measured(evidence: Evidence, rule: Rule) -> str:
+    if evidence.withdrawn:
+        worst = evidence.withdrawn[0]
+        return f"{rule.metric} was withdrawn: {worst.code}: {worst.text}"
+    return "no pass was completed: the treatment or its controls were not measured"
 
 
 def _label(effect: Effect, rule: Rule, evidence: Evidence) -> tuple[str, str]:

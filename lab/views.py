@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lab.campaign import CONTROL, HIGHER_IS_BETTER
 from lab.health import bound_at, hardware_of, trial_bound
 from lab.judgement import judge
-from lab.records import SEARCH
+from lab.records import NEVER_JUDGED
 from lab.runs import Run
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def launch_values(run: Run) -> pandas.DataFrame:
             "pass": entry.trial.launch.pass_number,
             "order": entry.trial.launch.record["order"],
             "arm": entry.trial.launch.arm,
-            "value": entry.trial.metrics[metric],
+            "value": entry.value(metric),
         }
         for entry in entries
-        if entry.valid and entry.trial.metrics[metric] is not None
+        if entry.valid and entry.value(metric) is not None
     ]
     return pandas.DataFrame(rows, columns=["pass", "order", "arm", "value"])
 
@@ -107,7 +107,9 @@ def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
     entries = [
         entry.trial
         for entry in judge(run).audited
-        if entry.valid and entry.trial.launch.role != SEARCH and (arms is None or entry.trial.launch.arm in arms)
+        if entry.valid
+        and entry.trial.launch.role not in NEVER_JUDGED
+        and (arms is None or entry.trial.launch.arm in arms)
     ]
     points = [
         {"arm": t.launch.arm, "batch": t.server["running"], "output_tok_s": t.metrics["output_tok_s"]} for t in entries

@@ -19,10 +19,11 @@ from lab.engines.base import Capabilities, Engine, Failure, Server
 from lab.errors import InputError
 from lab.files import suggest, write_json, write_text
 from lab.plan import Estimate, LeverPlan, dump
-from lab.records import CLOSING, JUDGED, MATCHED, OPENING, TREATMENT, Launch, Trial, close_launch, compress_log
+from lab.records import CLOSING, MATCHED, OPENING, TREATMENT, Launch, Trial, close_launch, compress_log
 from lab.roofline.hardware import Hardware
 from lab.roofline.model import Model
 from lab.runs import Run
+from tests.trial_values import TRIAL
 
 CAMPAIGN: dict[str, Any] = {
     "name": "small",
@@ -140,52 +141,6 @@ def lever_plan(name: str, **values: Any) -> LeverPlan:
     )
 
 
-TRIAL: dict[str, Any] = {
-    "schema": 1,
-    "simulated": False,
-    "workload": "chat",
-    "concurrency": 4,
-    "purpose": JUDGED,
-    "window": {
-        "warmup_seconds": 3.0,
-        "opened_s": 1000.0,
-        "closed_s": 1006.0,
-        "seconds": 6.0,
-        "opened_at": "2026-11-30T20:45:00.000Z",
-    },
-    "prompts": {"salt": "abc123", "digest": "0" * 64, "count": 64},
-    "client": {
-        "offered": 4,
-        "littles_law": 4.0,
-        "sent": 200,
-        "completed": 200,
-        "failed": 0,
-        "aborted": 0,
-        "errors": {},
-        "prompt_tokens": 10_000,
-        "output_tokens": 4_000,
-        "window_tokens": 600,
-        "cpu_share": 0.01,
-        "drained": True,
-    },
-    "server": {
-        "running": 3.98,
-        "waiting": 0.0,
-        "samples": 12,
-        "idle_running_max": 0.0,
-        "machine_cpu_pct": 52.0,
-        "cores": 1.0,
-        "delta": {"prompt_tokens": 10_000.0, "output_tokens": 4_000.0},
-    },
-    "metrics": {
-        "output_tok_s": 100.0,
-        "tok_s_per_user": 25.0,
-        "ttft_p50_ms": 500.0,
-        "tpot_p50_ms": 40.0,
-        "e2e_p50_ms": 1100.0,
-        "mean_context_tokens": 80.0,
-    },
-}
 # Further arguments of `RunBuilder.launch` for a server that runs two requests at most.
 CAPPED: dict[str, Any] = {"changes": {"server.running": 2.0, "server.waiting": 2.0}, "facts": {"cap": 2}}
 EFFECTIVE = {"cap": 4, "cap_source": "/slots", "kv_tokens": 4096, "kv_dtype_k": "f16", "kv_dtype_v": "f16"}
@@ -207,7 +162,20 @@ def launch_record(arm: Arm | None = None, facts: Mapping[str, Any] | None = None
         "state": "ok",
         "failure": None,
         "proof": None,
-        "machine": {"cpu_cores_logical": 2},
+        "machine": {"cpu_cores_logical": 2, "gpus": []},
+        "timings": {
+            "started_at": "2026-11-30T20:44:50.000Z",
+            "started_s": 990.0,
+            "ready_seconds": 2.0,
+            "closed_at": "2026-11-30T20:45:08.000Z",
+            "seconds": 18.0,
+            "planned_seconds": 30.0,
+        },
+        "simulated": False,
+        "time_factor": 1.0,
+        "ready": {"health": True, "completion_tokens": 1, "model": "tiny"},
+        "started_unix_s": 1_796_071_500.0,
+        "accuracy": None,
         "trials": [],
         **values,
     }
@@ -280,7 +248,10 @@ class RunBuilder:
         """One launch; `changes` go into its judged trial, `more` are further trials, `values` go into launch.json."""
         number, folder = self.run.new_launch(name)
         noisy = tok_s * (1 + NOISE_PCT[number % len(NOISE_PCT)] / 100)
-        at = {"window.opened_s": 1000.0 + 20 * number, "metrics.output_tok_s": noisy}
+        start_s = 20.0 * number
+        window = TRIAL["window"]
+        at = {f"window.{name}": window[name] + start_s for name in ("opened_s", "closed_s", "started_s", "drained_s")}
+        at |= {"window.opened_at": f"2026-11-30T20:{45 + number % 15}:00.000Z", "metrics.output_tok_s": noisy}
         plan = self.levers.get(name)
         arm = Arm.model_validate(plan.arms[0]) if plan else control_arm(engine="stub", checkpoint="tiny.gguf")
         failed = values.get("state") == "failed"
@@ -293,6 +264,7 @@ class RunBuilder:
                 "order": number,
                 "pass": pass_number,
                 "role": role,
+                "started_unix_s": 1_796_071_500.0 + start_s,
                 "proof": {"applied": True, "text": "shown"} if role == "treatment" else None,
                 **values,
             },

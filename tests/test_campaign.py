@@ -147,7 +147,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown kind of workload": (
         {"workloads.chat.kind": "talk"},
         "kind",
-        "workloads.chat.kind: input should be 'chat', got 'talk'",
+        "workloads.chat.kind: unknown kind 'talk'; known: chat, jsonl, random, shared_prefix, trace",
     ),
     "a level that is not measured": (
         {"rule.concurrency": 8},

@@ -32,9 +32,11 @@ def row_of(build: RunBuilder, lever: str = "mtp") -> dict[str, Any]:
     return next(row for row in judge(build.run).rows if row["lever"] == lever)
 
 
-def matched(tok_s: float, batch: int = 2) -> dict[str, Any]:
+def matched(tok_s: float, batch: int = 2, opened_s: float = 5000.0) -> dict[str, Any]:
     """A control's window at the batch that a capped treatment ran."""
     changes = {"concurrency": batch, "purpose": MATCHED, "metrics.output_tok_s": tok_s, "server.running": batch}
+    changes |= {"window.opened_s": opened_s, "client.littles_law": batch, "client.peak_in_flight": batch}
+    changes |= {"client.in_flight_bins": [batch] * len(TRIAL["client"]["in_flight_bins"])}
     return changed(TRIAL, changes)
 
 
@@ -163,7 +165,7 @@ def test_the_effect_at_equal_batch_is_that_against_the_matched_windows(tmp_path:
     build.launch(CONTROL, 0, OPENING)
     for number in (1, 2):
         build.launch("slots", number, TREATMENT, 60, **CAPPED)
-        build.launch(CONTROL, number, CLOSING, more=[matched(50.0)])
+        build.launch(CONTROL, number, CLOSING, more=[matched(50.0, opened_s=5000.0 + number)])
     row = row_of(build, "slots")
     assert row["effect_pct"] == pytest.approx(-40, abs=1)
     assert row["effect_matched_batch_pct"] == pytest.approx(20, abs=1)

@@ -16,7 +16,7 @@ from lab.campaign import PROJECT
 MODULES = sorted((PROJECT / "lab").rglob("*.py"))
 TESTS = sorted((PROJECT / "tests").rglob("*.py"))
 # Names of distributions that differ from what is imported.
-IMPORTED_AS = {"pyyaml": "yaml"}
+IMPORTED_AS = {"pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
 # Used by people, or as programs of their own.
 TOOLS = {"jupyterlab", "papermill", "ipykernel", "pytest-timeout", "ruff", "nbstripout"}
 # Which rooms may import what is slow to import, or touches the world.
@@ -25,12 +25,12 @@ DOORS = {
     "matplotlib": ("report",),
     "papermill": ("runner.py",),
     "nbconvert": ("notebook_process.py", "tracking"),
-    "httptools": ("load",),
-    "uvloop": ("load",),
-    "scipy": ("stats",),
-    "pandas": ("load", "observe", "stats", "report", "tracking", "judgement.py", "views.py"),
+    "httptools": ("load", "simulator"),
+    "uvloop": ("load", "simulator"),
+    "scipy": ("stats", "load", "accuracy"),
+    "pandas": ("load", "observe", "stats", "report", "tracking", "effects.py", "views.py"),
 }
-PURE = ("plan.py", "verdict.py", "audit", "stats", "roofline", "health.py", "judgement.py")
+PURE = ("plan.py", "verdict.py", "audit", "stats", "roofline", "health.py", "context.py", "effects.py", "judgement.py")
 WORLD = {"requests", "socket", "subprocess", "time", "datetime", "random", "asyncio", "httptools", "psutil"}
 
 

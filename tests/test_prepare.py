@@ -62,3 +62,12 @@ def test_the_digest_of_a_file_changes_with_whatever_decides(tmp_path: Path) -> N
     assert first == campaign_digest(Campaign.load(write_campaign(tmp_path)))
     for changes in ({"rule.alpha": 0.1}, {"window.seconds": 3}, {"server.flags.slots": 8}):
         assert campaign_digest(Campaign.load(write_campaign(tmp_path, changes))) != first
+
+
+def test_a_simulated_run_has_no_hardware(
+    tmp_path: Path, stub: StubEngine, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StubEngine, "simulated", True)
+    prepared = prepare(Campaign.load(write_campaign(tmp_path)))
+    record = create_run(prepared, results_folder(), "campaign").campaign
+    assert (record["hardware"], record["simulated"]) == (None, True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.audit.base import FINDING, INVALID, Code
+from lab.audit.base import FINDING, INVALID, WARNING, Code
 from lab.campaign import Rule
 from lab.stats.compare import Effect
 from lab.verdict import (
@@ -27,6 +27,8 @@ from lab.verdict import (
 )
 
 CAPPED = Code("capacity-limited", FINDING, "asked 4, ran 2.0, 2.0 waited: the server runs at most 2 (/slots)")
+WORSE = Code("accuracy-regression", INVALID, "of 200 answers 16 became wrong and 0 right")
+WITHDRAWN = Code("too-few-requests", WARNING, "12 requests at C=4", withdraws=("ttft_p50_ms",))
 BAD = Code("batch-cap", INVALID, "asked 4, ran 2.0, 2.0 waited: the server runs at most 2 (/slots)")
 
 
@@ -176,10 +178,53 @@ def test_a_cap_does_not_forbid_a_gain() -> None:
     assert (said.label, said.findings) == (ADOPT, ("capacity-limited",))
 
 
+def test_wrong_answers_reject_a_gain_and_tell_its_size() -> None:
+    said = verdict(effect(31.0, 27.9, 34.2), accuracy="worse", accuracy_codes=[WORSE], capped=CAPPED)
+    assert said == Verdict(
+        REJECT,
+        f"accuracy-regression: {WORSE.text}; output_tok_s +31.0 % [+27.9, +34.2] at C=4",
+        ("capacity-limited",),
+    )
+
+
+def test_wrong_answers_reject_without_an_effect_too() -> None:
+    said = verdict(None, accuracy="worse", accuracy_codes=[WORSE])
+    assert said == Verdict(REJECT, f"accuracy-regression: {WORSE.text}")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "allowed", "label", "ending"),
+    [
+        ("same", False, ADOPT, "above the asked 3 %"),
+        ("not-tested", False, ADOPT, "; accuracy was not tested"),
+        ("unknown", True, ADOPT, "; accuracy is unknown"),
+        ("unknown", False, INCONCLUSIVE, "above the asked 3 %"),
+    ],
+)
+def test_unknown_answers_forbid_adoption_unless_the_campaign_allows_them(
+    accuracy: str, allowed: bool, label: str, ending: str
+) -> None:
+    said = verdict(effect(31.0, 27.9, 34.2), accuracy=accuracy, accuracy_unknown_allowed=allowed)
+    assert said.label == label
+    assert said.reason.endswith(ending)
+    assert said.reason.startswith("not adopted, since nothing shows that answers are as right") == (label != ADOPT)
+
+
+@pytest.mark.parametrize(("pct", "label"), [(-31.0, REJECT), (0.0, NO_EFFECT)])
+def test_unknown_answers_change_no_other_verdict(pct: float, label: str) -> None:
+    assert verdict(effect(pct, pct - 1, pct + 1), accuracy="unknown").label == label
+
+
+def test_a_withdrawn_metric_is_the_reason_why_nothing_was_measured() -> None:
+    said = verdict(None, rule(metric="ttft_p50_ms"), withdrawn=[WITHDRAWN])
+    assert said == Verdict(INCONCLUSIVE, "ttft_p50_ms was withdrawn: too-few-requests: 12 requests at C=4")
+
+
 STEPS: list[tuple[dict[str, Any], str, str]] = [
     ({"not_applicable": "one device: no collectives"}, NOT_APPLICABLE, "one device: no collectives"),
     ({"failure": "out-of-memory: 12 GB asked"}, FAILED, "out-of-memory: 12 GB asked"),
     ({"invalid": [BAD]}, INVALID_LABEL, f"batch-cap: {BAD.text}"),
+    ({"accuracy_codes": [WORSE]}, REJECT, "accuracy-regression"),
     ({"effect": None}, INCONCLUSIVE, "no pass was completed"),
     ({"treatment_launches": 1}, INCONCLUSIVE, "screened only"),
     ({"guards": {"ttft_p50_ms": "broken"}}, REJECT, "guard broken"),

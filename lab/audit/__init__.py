@@ -9,13 +9,14 @@ import importlib
 import pkgutil
 from pathlib import Path
 
-from lab.audit.base import CHECKS, FINDING, INVALID, WARNING, Code, Context
-from lab.records import Trial, load_trial
+from lab.audit.base import CHECKS, FINDING, INVALID, LAUNCH_CHECKS, WARNING, Code, Context
+from lab.audit.completed import complete
+from lab.records import Launch, Trial, load_trial
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["FINDING", "INVALID", "WARNING", "Code", "Context", "audit"]
+__all__ = ["FINDING", "INVALID", "WARNING", "Code", "Context", "audit", "audit_launch"]
 
 
 def audit(trial: Trial | Path, context: Context | None = None) -> list[Code]:
@@ -24,5 +25,11 @@ def audit(trial: Trial | Path, context: Context | None = None) -> list[Code]:
     Raises InputError for a folder without a trial or launch record.
     """
     trial = trial if isinstance(trial, Trial) else load_trial(trial)
-    context = context or Context()
+    trial, context = complete(trial, context or Context())
     return [code for check in CHECKS.values() if (code := check(trial, context)) is not None]
+
+
+def audit_launch(launch: Launch, context: Context | None = None) -> list[Code]:
+    """Every code that applies to a launch as a whole; `context` as for `audit`."""
+    context = context or Context()
+    return [code for check in LAUNCH_CHECKS.values() if (code := check(launch, context)) is not None]

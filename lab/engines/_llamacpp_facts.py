@@ -17,73 +17,100 @@ from lab.engines import _prometheus
 from lab.engines.base import Fact, Sample, Server
 from lab.hosts import environment_of
 
-_TIMEOUT_SECONDS = 10.0  # a control answer waits for the step being computed
+_RUNNING = "llamacpp:requests_processing"
+_WAITING = "llamacpp:requests_deferred"
+_ACCEPTED_AT = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
 _COUNTERS = {
     "prompt_tokens": "llamacpp:prompt_tokens_total",
     "cached_tokens": "llamacpp:prompt_tokens_cached_total",
     "output_tokens": "llamacpp:tokens_predicted_total",
     "decode_steps": "llamacpp:n_decode_total",
+    "drafts": "llamacpp:spec_decode_num_drafts_total",
     "draft_tokens": "llamacpp:spec_decode_num_draft_tokens_total",
     "draft_accepted": "llamacpp:spec_decode_num_accepted_tokens_total",
 }
-
-
-def session() -> requests.Session:
-    """A control-plane session: no proxy, and no kept connection (the server drops idle ones after 5 s)."""
-    made = requests.Session()
-    made.trust_env = False
-    made.headers["Connection"] = "close"
-    return made
+_SAMPLED = frozenset({_RUNNING, _WAITING, _ACCEPTED_AT, *_COUNTERS.values()})
 
 
 class LlamaCppServer(Server):
-    """One llama.cpp server under the lab's launcher."""
+    """One llama.cpp server; an attached one may have been started without --metrics or --slots."""
+
+    engine = "llamacpp"
+    _has_metrics = True
+    _has_slots = True
+
+    def look(self) -> tuple[str, ...]:
+        """See `Server.look`; raises requests.RequestException without an answer."""
+        self._has_metrics = self.control.get("/metrics").status_code == requests.codes.ok
+        self._has_slots = self.control.get("/slots").status_code == requests.codes.ok
+        switches = {"gauges and counters: start llama.cpp with --metrics": self._has_metrics}
+        switches["use of the cache: start llama.cpp with --slots"] = self._has_slots
+        return tuple(text for text, shown in switches.items() if not shown)
 
     def sample(self) -> Sample:
         """One scrape of /metrics, and of /slots for the cache.
 
-        `output_tokens` moves only when a request ends, `prompt_tokens` (cached ones excluded) when its prompt is
-        done; `decode_steps` are the target's, a draft model's own are left out. The engine does not count finished
-        requests: they are absent. Raises requests.RequestException when there is no answer or it is no metrics page.
+        `output_tokens` and the draft counters move only when a request ends, `prompt_tokens` and `cached_tokens` when
+        its prompt is done; `decode_steps` are the target's, a draft model's own are left out. Every prompt token is
+        looked up, so `prefix_queries` are both together. The engine does not count finished requests: they are absent.
+        Without --metrics `running` is the number of busy slots and the queue is not shown. Raises
+        requests.RequestException when there is no answer or it is no metrics page.
         """
-        answer = session().get(f"{self.url}/metrics", timeout=_TIMEOUT_SECONDS)
-        answer.raise_for_status()
-        try:
-            values = _prometheus.parse(answer.text)
-        except ValueError as error:
-            raise requests.RequestException(f"/metrics: {error}") from error
-        return Sample(
-            running=values.get("llamacpp:requests_processing"),
-            waiting=values.get("llamacpp:requests_deferred"),
-            kv_usage=kv_usage(self._get("/slots")),
-            counters={name: values[metric] for name, metric in _COUNTERS.items() if metric in values},
-        )
+        page = self._page()
+        slots = self.control.json("/slots") if self._has_slots else None
+        counters = {name: value for name, metric in _COUNTERS.items() if (value := page.total(metric)) is not None}
+        if "prompt_tokens" in counters and "cached_tokens" in counters:
+            counters["prefix_queries"] = counters["prompt_tokens"] + counters["cached_tokens"]
+            counters["prefix_hits"] = counters["cached_tokens"]
+        for position, value in _prometheus.by_label(page.series(_ACCEPTED_AT), "position").items():
+            counters[f"draft_accepted_at_{position}"] = value
+        running = page.total(_RUNNING)
+        if running is None and slots is not None:
+            running = float(sum(slot["is_processing"] for slot in slots))
+        return Sample(running, page.total(_WAITING), kv_usage(slots or []), counters)
 
     def describe(self) -> dict[str, Fact]:
         """Effective state from /slots, /props, /v1/models, the log and /proc; see `Server.describe`."""
-        slots = self._get("/slots")
-        meta = self._get("/v1/models")["data"][0].get("meta") or {}
+        props = self.control.json("/props")
+        slots = self.control.json("/slots") if self._has_slots else []
+        models = self.control.json("/v1/models")["data"]
+        meta = next((one for one in models if one.get("id") == self.model), models[0]).get("meta") or {}
         log = log_lines.lines(self.log_text())
+        where = "/slots" if slots else "/props total_slots"
+        count = len(slots) if self._has_slots else props.get("total_slots")
+        context = min((slot["n_ctx"] for slot in slots), default=None)
+        context_source = "/slots[].n_ctx"
+        if context is None and not self._has_slots:
+            context, context_source = props.get("default_generation_settings", {}).get("n_ctx"), "/props n_ctx"
         return {
-            "n_slots": Fact(len(slots), "/slots"),
-            "n_ctx_per_slot": Fact(min((slot["n_ctx"] for slot in slots), default=None), "/slots[].n_ctx"),
-            "cap": Fact(len(slots), "/slots"),
-            "cap_source": Fact("/slots", "/slots"),
-            "speculative": Fact(any(slot["speculative"] for slot in slots), "/slots[].speculative"),
+            "n_slots": Fact(count, where),
+            "n_ctx_per_slot": Fact(context, context_source),
+            "context_tokens": Fact(context, context_source),
+            "cap": Fact(count, where),
+            "cap_source": Fact(where, where),
+            "ranks": Fact(1, "llama.cpp has no data parallelism"),
+            "speculative": Fact(any(slot["speculative"] for slot in slots) if slots else None, "/slots[].speculative"),
             "weight_bytes": Fact(meta.get("size"), "/v1/models meta.size"),
             "checkpoint_format": _checkpoint_format(meta, log_lines.of_target(log)),
-            "checkpoint_path": Fact(self._get("/props").get("model_path"), "/props.model_path"),
+            "checkpoint_path": Fact(props.get("model_path"), "/props.model_path"),
+            "model_path": Fact(props.get("model_path"), "/props.model_path"),
+            "model_name": Fact(self.model, "/v1/models id"),
             "omp_wait_policy": self._variable("OMP_WAIT_POLICY"),
             **facts_of_log(log),
         }
 
-    def _get(self, path: str) -> Any:
-        answer = session().get(self.url + path, timeout=_TIMEOUT_SECONDS)
-        answer.raise_for_status()
-        return answer.json()
+    def _page(self) -> _prometheus.Page:
+        if not self._has_metrics:
+            return _prometheus.Page({})
+        try:
+            return _prometheus.read(self.control.text("/metrics"), _SAMPLED)
+        except ValueError as error:
+            raise requests.RequestException(f"/metrics: {error}") from error
 
     def _variable(self, name: str) -> Fact:
         """A variable of the process's real environment; None: unset."""
+        if self.pid is None:
+            return Fact(None, "the process is out of reach")
         try:
             value = environment_of(self.pid).get(name)
         except OSError:
@@ -103,6 +130,7 @@ def facts_of_log(log: list[log_lines.Line]) -> dict[str, Fact]:
         "n_batch": _logged(target, "llama_context", "n_batch", int),
         "n_ubatch": _logged(target, "llama_context", "n_ubatch", int),
         "build": _build(log),
+        "faked": Fact(*log_lines.faked(log)),
         **_threads(log),
         **_kv(log),
         **_buffers(target),

@@ -144,6 +144,13 @@ def speculative_types(log: list[Line]) -> tuple[list[str] | None, str]:
     return None, "no line about speculative implementations"
 
 
+def faked(log: list[Line]) -> tuple[str | bool | None, str]:
+    """The warning of synthetic acceptance, which makes the output meaningless; None: this log says nothing at all."""
+    for text in texts(log, "synthetic speculative acceptance is enabled"):
+        return text, text
+    return (False, "no warning of synthetic acceptance") if log else (None, "no log")
+
+
 def failure(log: str, code: int | None) -> Failure:
     """Why the server ended, from its log and its exit code."""
     parsed = lines(f"{log}\n")

@@ -2,24 +2,30 @@
 
 Without one contract each lever would ask each engine in its own way, and "it is applied" would mean something
 else every time. A new engine is one file: a subclass of `Engine` under `@register`, and a subclass of
-`Server`.
+`Server`. Servers that the lab can look into but not start have a `Reader` only, under `@register_reader`: a
+campaign cannot name them, `lab.engines.attach` finds them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import requests
+
+from lab.engines._control import Control
 from lab.errors import LabError
 from lab.hosts import Exit, Process
 from lab.secrets import redacted
 
 if TYPE_CHECKING:
     from lab.campaign import Arm, Limits
+    from lab.checkpoints import Checkpoint
+    from lab.roofline.model import Model
 
 __all__ = [
     "ArmFailed",
@@ -28,12 +34,17 @@ __all__ = [
     "Exit",
     "Fact",
     "Failure",
+    "Reader",
     "Sample",
     "Server",
     "register",
+    "register_reader",
 ]
 
 REGISTERED: dict[str, Engine] = {}
+"""Engines that the lab can start, by name."""
+READERS: dict[str, Reader] = {}
+"""All kinds of server that the lab can look into, by name; the ones it can start among them."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +59,14 @@ class Fact:
 class Failure:
     """Why an arm did not start or died: the engine's own words, more of its log.
 
-    kind: out-of-memory, bad-flag, missing-checkpoint, port-in-use, unsupported, start-timeout, crashed, unresponsive.
+    kind: out-of-memory, bad-flag, missing-checkpoint, port-in-use, unsupported, start-timeout, crashed, unresponsive;
+    healthy: its health check answered although no completion came, None: not asked.
     """
 
     kind: str
     reason: str
     detail: str = ""
+    healthy: bool | None = None
 
 
 class ArmFailed(LabError):
@@ -100,26 +113,44 @@ class Capabilities:
 
 
 class Server(ABC):
-    """One running server; a context manager that stops it.
+    """One running server; a context manager that stops it, if the lab started it.
 
-    url: base address; model: the name its API answers to; pid: the server process itself; argv, env: the full
-    command and what the arm set, without secrets; started_at: ISO time in UTC; ready_seconds: until the first
-    completion; time_factor: server seconds in one real second, more than one only on a simulated server.
+    Launched by the lab: it has a process and a log. Attached (`process` None): somebody else's, reached by its URL;
+    pid, started_at and ready_seconds are None, its log is empty, and nothing here ends it.
+
+    url: base address; model: the name its API answers to; headers: sent with every request to it (may hold a key: never
+    recorded, never shown); pid: the server process itself; argv, env: the full command and what the arm set, without
+    secrets; started_at: ISO time in UTC; ready_seconds: until the first completion; missing: what this server does not
+    show and how to switch it on; time_factor: server seconds in one real second, more than one only on a simulated
+    server.
     """
 
+    engine: ClassVar[str] = ""
+    """The name of its `Reader`."""
+    health_path: ClassVar[str] = "/health"
+    """Answers 200 while the server can serve, at no cost to it."""
     time_factor: float = 1.0
 
     def __init__(
-        self, url: str, model: str, process: Process, argv: list[str], env: Mapping[str, str], log: Path
+        self,
+        url: str,
+        model: str,
+        process: Process | None = None,
+        argv: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.url = url
         self.model = model
-        self.pid = process.pid
-        self.argv = argv
-        self.env = redacted(env)
-        self.started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.headers = dict(headers or {})
+        self.pid = process.pid if process else None
+        self.argv = list(argv)
+        self.env = redacted(env or {})
+        self.started_at = datetime.now(UTC).isoformat(timespec="milliseconds") if process else None
         self.ready_seconds: float | None = None
         self.exit: Exit | None = None
+        self.missing: tuple[str, ...] = ()
         self._process = process
         self._log = log
 
@@ -131,35 +162,91 @@ class Server(ABC):
     def sample(self) -> Sample:
         """One reading of gauges and counters; raises requests.RequestException without an answer."""
 
+    def look(self) -> tuple[str, ...]:
+        """Find out what an attached server does not show: texts for `missing`; one that the lab started shows all."""
+        return ()
+
+    @property
+    def log(self) -> Path | None:
+        """The file that the server writes to; None where it is out of reach."""
+        return self._log
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody else started it."""
+        return self._process is None
+
+    @property
+    def control(self) -> Control:
+        """Its control endpoints, under its present URL."""
+        return Control(self.url, self.headers)
+
     def log_text(self) -> str:
-        """Everything the server has written so far."""
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
+        """Everything the server has written so far; empty where its log is out of reach."""
+        return self._log.read_text(errors="replace") if self._log and self._log.exists() else ""
 
     def alive(self) -> bool:
-        """Whether the server process has not ended."""
-        return self._process.alive()
+        """Whether the server process has not ended; of an attached server, whether it says that it can serve."""
+        return self._process.alive() if self._process else self.healthy()
 
-    def stop(self) -> Exit:
-        """End the server and all its processes; the same answer however often it is called."""
-        if self.exit is None:
+    def healthy(self) -> bool:
+        """Whether it says that it can serve, which is less than a completion."""
+        try:
+            return bool(self.url) and self.control.get(self.health_path).status_code == requests.codes.ok
+        except requests.RequestException:
+            return False
+
+    def stop(self) -> Exit | None:
+        """End the server and all its processes; the same answer however often it is called. An attached one is left
+        alone: None."""
+        if self.exit is None and self._process:
             self.exit = self._process.stop()
         return self.exit
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
 
 
-class Engine(ABC):
-    """A kind of server: how to check, launch and talk to it. Knows nothing of levers."""
+class Reader(ABC):
+    """How to recognise, read and talk to a running server of one kind; it knows nothing of starting one."""
 
     name: ClassVar[str]
+    server: ClassVar[type[Server]]
+    """What an attached server of this kind is."""
+    metrics_prefix: ClassVar[str] = ""
+    """What the names on its /metrics page begin with."""
+    owned_by: ClassVar[str] = ""
+    """Its word in `owned_by` of /v1/models."""
+    own_page: ClassVar[tuple[str, str]] = ("", "")
+    """A path that only this kind answers with a JSON object, and a key of that object."""
+    apis: ClassVar[tuple[str, ...]] = ("chat", "completions")
+    """The request dialects it speaks: chat, completions, generate (SGLang's own), llamacpp (its own)."""
     chunk_tokens_path: ClassVar[tuple[str, ...] | None] = None
-    """Where a stream chunk carries the running count of generated tokens; None: nowhere."""
+    """Where a chunk of its OpenAI streams carries the running count of generated tokens; None: nowhere."""
+    window_tokens_source: ClassVar[str] = ""
+    """In words: where the number of tokens emitted inside a window comes from."""
+    simulated: ClassVar[bool] = False
+    """Whether its figures say nothing about a machine."""
     live_counters: ClassVar[frozenset[str]] = frozenset()
     """Counters that move while requests run; the others move when a request ends."""
+
+    def request_extras(self, api: str = "chat") -> dict[str, Any]:
+        """Body fields that every measured request of that API carries (no prompt cache, counts in each chunk)."""
+        return {}
+
+    def attach(self, url: str, model: str, headers: Mapping[str, str] | None = None) -> Server:
+        """A server that somebody else runs; raises requests.RequestException when it does not answer."""
+        server = self.server(url, model, headers=headers)
+        server.missing = server.look()
+        return server
+
+
+class Engine(Reader):
+    """A kind of server that the lab can start: how to check and launch it. Knows nothing of levers."""
+
     shown_by: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Flag or variable → `describe()` keys that show its effective value; others cannot be proven."""
 
@@ -175,6 +262,18 @@ class Engine(ABC):
         """`check` for several arms, in one go where a check is costly; raises the first InputError."""
         for arm in arms:
             self.check(arm)
+
+    def located(self, arm: Arm, folder: Path) -> Arm:
+        """The arm with its checkpoint found; relative paths start at `folder`. Raises InputError when it is missing."""
+        from lab import checkpoints
+
+        return arm.model_copy(update={"checkpoint": str(checkpoints.resolve(arm.checkpoint, folder))})
+
+    def model_of(self, arm: Arm) -> tuple[Checkpoint, Model]:
+        """The checkpoint of a located arm and the model in it; raises InputError when it cannot be read."""
+        from lab import models
+
+        return models.describe(Path(arm.checkpoint))
 
     @abstractmethod
     def build(self, arm: Arm) -> str:
@@ -192,14 +291,17 @@ class Engine(ABC):
     def failure(self, log: str, code: int | None) -> Failure:
         """Why a server ended, from its log and its exit code: the engine's own words for the root cause."""
 
-    def request_extras(self) -> dict[str, Any]:
-        """Body fields that every measured request carries (no prompt cache, counts in each chunk)."""
-        return {}
-
 
 def register(engine: type[Engine]) -> type[Engine]:
     """Class decorator: make an engine known under its `name`; a name taken twice is a mistake."""
-    if engine.name in REGISTERED:
-        raise ValueError(f"two engines are called {engine.name}")
+    register_reader(engine)
     REGISTERED[engine.name] = engine()
     return engine
+
+
+def register_reader(reader: type[Reader]) -> type[Reader]:
+    """Class decorator: make a kind of server known that the lab reads and cannot start; see `register`."""
+    if reader.name in READERS:
+        raise ValueError(f"two engines are called {reader.name}")
+    READERS[reader.name] = reader()
+    return reader

@@ -22,7 +22,8 @@ import requests
 from lab import checkpoints
 from lab.engines import _llamacpp_flags as flags_of
 from lab.engines import _llamacpp_log as log_lines
-from lab.engines._llamacpp_facts import LlamaCppServer, session
+from lab.engines._control import session
+from lab.engines._llamacpp_facts import LlamaCppServer
 from lab.engines.base import ArmFailed, Capabilities, Engine, Failure, register
 from lab.errors import InputError
 from lab.hosts import LocalHost, Process
@@ -40,7 +41,16 @@ class LlamaCpp(Engine):
     """llama.cpp's HTTP server from the xllamacpp wheel, under `runtime.python` (default: this Python)."""
 
     name = "llamacpp"
+    server = LlamaCppServer
+    metrics_prefix = "llamacpp:"
+    owned_by = "llamacpp"
+    own_page = ("/props", "default_generation_settings")
+    apis = ("chat", "completions", "llamacpp")
     chunk_tokens_path = ("timings", "predicted_n")
+    window_tokens_source = "timings.predicted_n of each chunk"
+    live_counters: ClassVar[frozenset[str]] = frozenset(
+        {"prompt_tokens", "cached_tokens", "prefix_queries", "prefix_hits", "decode_steps"}
+    )
     shown_by: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "n_parallel": ("n_slots",),
         "n_ctx": ("kv_tokens", "n_ctx_per_slot"),
@@ -77,7 +87,7 @@ class LlamaCpp(Engine):
         """See `Engine.failure`: the `E` lines above the generic last one."""
         return log_lines.failure(log, code)
 
-    def request_extras(self) -> dict[str, Any]:
+    def request_extras(self, api: str = "chat") -> dict[str, Any]:
         """No prompt cache; token counts and timings in every chunk."""
         return {"cache_prompt": False, "timings_per_token": True}
 
@@ -144,7 +154,7 @@ def _wait_until_ready(arm: Arm, server: LlamaCppServer, process: Process, deadli
         time.sleep(_POLL_SECONDS)
     last = next((line.strip() for line in reversed(server.log_text().splitlines()) if line.strip()), "nothing")
     reason = f"no completion within the time allowed (limits.start_seconds); last line of its log: {last[:200]}"
-    raise ArmFailed(arm.name, Failure("start-timeout", reason))
+    raise ArmFailed(arm.name, Failure("start-timeout", reason, healthy=server.healthy()))
 
 
 def _address(log: str) -> str:

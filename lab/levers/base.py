@@ -36,6 +36,8 @@ class Lever(ABC):
     mechanism: ClassVar[str]
     predicted: ClassVar[str]
     backfires: ClassVar[str]
+    changes_text: ClassVar[bool] = False
+    """Whether answers may differ from the control's: then another length of answers is a warning, not an error."""
 
     def __init__(self, name: str, options: Any) -> None:
         self.name = name

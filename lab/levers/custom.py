@@ -45,6 +45,7 @@ class Custom(Lever):
     mechanism = "stated in the campaign file"
     predicted = "stated in the campaign file"
     backfires = "stated in the campaign file"
+    changes_text = True
 
     def __init__(self, name: str, options: Any) -> None:
         super().__init__(name, options)

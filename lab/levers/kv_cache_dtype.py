@@ -29,6 +29,7 @@ class KvCacheDtype(Lever):
     )
     predicted = "positive for long contexts and large batches; no effect where weights dominate"
     backfires = "unpacking costs compute at short context; coarse types harm answers, more so at long context"
+    changes_text = True
 
     def not_applicable(self, engine: Engine, model: Model) -> str | None:
         return None if engine.name == "llamacpp" else f"no treatment is defined for {engine.name}"

@@ -35,6 +35,7 @@ class Mtp(Lever):
     )
     predicted = "positive at small batch and high acceptance; free text gains nothing"
     backfires = "where a step is bound by compute, verifying k tokens costs k tokens; rejected drafts are pure loss"
+    changes_text = True
 
     def not_applicable(self, engine: Engine, model: Model) -> str | None:
         if engine.name != "llamacpp":

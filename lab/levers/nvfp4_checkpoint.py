@@ -28,6 +28,7 @@ class Nvfp4Checkpoint(Lever):
     )
     predicted = "positive: fewer bytes, and a repacked layout"
     backfires = "a coarser format can change answers; unpacking costs compute where a step is not bound by memory"
+    changes_text = True
 
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         return [self.arm(control, self.options.checkpoint, checkpoint=self.options.checkpoint)]

@@ -6,96 +6,95 @@ counts as one, and a stream that broke off halfway passes for a short answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
 from typing import Any
 
-import orjson
+from orjson import JSONDecodeError, dumps, loads
 
-TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls")
-MESSAGE_CHARACTERS = 300
+from lab.load import apis, counts
+from lab.load.events import DONE, MESSAGE_CHARACTERS, BrokenStream, Fault, decode, dig, error_message, payloads
+from lab.load.repeats import repeats
+from lab.load.totals import Totals
 
-
-@dataclass(frozen=True)
-class Fault:
-    """Why a request failed: a kind that is counted, and the words that came with it."""
-
-    kind: str
-    text: str
+EVENT_BYTES = 64 * 2**20
+GIVEN_UP = ("abort", "error")
 
 
-class BrokenStream(Exception):
-    """The bytes of a stream cannot be an answer; carries the Fault."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.fault = Fault(kind, text)
-
-
-class EventLines:
-    """Cuts the bytes of a server-sent event stream into payloads, wherever the network cut them."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
-
-    def feed(self, body: bytes) -> Iterator[bytes]:
-        """The payloads completed by `body`."""
-        *lines, self._rest = (self._rest + body).split(b"\n")
-        for line in lines:
-            line = line.rstrip(b"\r")
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].strip())
-            elif line.startswith(b"error:"):
-                raise BrokenStream("server-error", error_message(line[6:].strip()))
-            elif not line and self._data:
-                payload, self._data = b"\n".join(self._data), []
-                yield payload
-
-    def flush(self) -> Iterator[bytes]:
-        """The last payload of a stream that ended without the closing blank line."""
-        yield from self.feed(b"\n\n")
-
-
-@dataclass
+@dataclass(slots=True, eq=False)
 class Answer:
     """One streamed answer. Times are monotonic seconds; what the server did not say is None.
 
-    `chunk_s` and `chunk_tokens` list the arrivals that carried tokens. `tokens_source` tells who counted
-    them: the path of the server's running count, `usage` (one token a chunk, corrected by the final usage) or
-    `chunks` (nobody but us).
+    chunk_s and chunk_tokens: the arrivals that carried tokens, and how many each. first_event_s: the first event of
+    any kind; first_token_s: the first text of any kind (content, reasoning, tool call). first_chunk_tokens: tokens that
+    had arrived with the first text. totals: what the server said of the whole request. Known once the answer is over:
+    last_event_s: its last event; repeats: whether the text ends in a loop; text: all of it, when nobody counted tokens.
+    tokens_source tells who counted: the path of a running count that chunks carried; `usage`: one token a chunk,
+    corrected by the server's final count; `chunks`: one token a chunk and no more is known; `tokenizer`: `recount`.
+
+    api: a name of `apis.APIS`. tokens_path: where the engine's chunks carry a running count (one or two keys), None
+    when unknown; the API's usual places are looked at too. A count runs when the first chunk with text has it.
     """
 
-    tokens_path: tuple[str, ...] | None = None
-    first_token_s: float | None = None
-    chunk_s: list[float] = field(default_factory=list)
-    chunk_tokens: list[int] = field(default_factory=list)
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    draft_tokens: int | None = None
-    draft_accepted: int | None = None
-    finish_reason: str | None = None
-    done: bool = False
-    output_tokens: int = 0
-    _last_event_s: float = 0.0
-    _usage_tokens: int | None = None
-    _server_counts: bool = False
-    _events: EventLines = field(default_factory=EventLines, repr=False)
+    api: str = "chat"
+    tokens_path: Sequence[str] | None = None
+    chunk_s: array = field(default_factory=partial(array, "d"), init=False)
+    chunk_tokens: array = field(default_factory=partial(array, "i"), init=False)
+    output_tokens: int = field(default=0, init=False)
+    tokens_source: str = field(default="chunks", init=False)
+    first_event_s: float | None = field(default=None, init=False)
+    first_token_s: float | None = field(default=None, init=False)
+    last_event_s: float | None = field(default=None, init=False)
+    first_chunk_tokens: int | None = field(default=None, init=False)
+    reasoning_seen: bool = field(default=False, init=False)
+    finish_reason: str | None = field(default=None, init=False)
+    done: bool = field(default=False, init=False)
+    repeats: bool | None = field(default=None, init=False)
+    text: str | None = field(default=None, init=False, repr=False)
+    totals: Totals = field(default_factory=Totals, init=False)
+    _api: apis.Api = field(init=False, repr=False)
+    _text_field: str | None = field(default=None, init=False, repr=False)
+    _section: str | None = field(default=None, init=False, repr=False)
+    _count: str | None = field(default=None, init=False, repr=False)
+    _searched: bool = field(default=False, init=False, repr=False)
+    _settled: bool = field(default=False, init=False, repr=False)
+    _rest: bytes = field(default=b"", init=False, repr=False)
+    _text: StringIO = field(default_factory=StringIO, init=False, repr=False)
+    _lengths: array | None = field(default_factory=partial(array, "i"), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._api = apis.get(self.api)
+        self._text_field = self._api.text_field
+        if self.tokens_path is not None and len(self.tokens_path) not in (1, 2):
+            raise ValueError(f"a tokens path has one or two keys, not {self.tokens_path}")
 
     def feed(self, body: bytes, now_s: float) -> None:
-        """Take in bytes that arrived at `now_s`; raises BrokenStream when they cannot be an answer."""
-        for payload in self._events.feed(body):
-            self._take(payload, now_s)
+        """Take in bytes that arrived at `now_s`; raises BrokenStream when they cannot be an answer.
+
+        What servers send nearly always, one event of one `data: {…}` line, is parsed here without being searched.
+        """
+        try:
+            if self._rest or not (body.startswith(b"data: {") and body.endswith(b"}\n\n")):
+                self._take_blocks(body, now_s)
+                return
+            try:
+                chunk = loads(body[6:-2])
+            except JSONDecodeError:
+                self._take_blocks(body, now_s)
+            else:
+                self._take(chunk, now_s)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise BrokenStream("bad-sse", f"a stream event has an unknown shape ({error})") from error
 
     def close(self, now_s: float) -> Fault | None:
-        """The stream is over: settle the token counts, and say what is wrong with the answer, if anything."""
-        fault = None
-        try:
-            for payload in self._events.flush():
-                self._take(payload, now_s)
-        except BrokenStream as error:
-            fault = error.fault
+        """The stream is over: settle the counts, and say what is wrong with the answer, if anything."""
+        fault = self._flush(now_s)
         self.settle()
+        if fault is None and self.finish_reason in GIVEN_UP:
+            fault = Fault("server-error", f"the server gave the request up (finish_reason {self.finish_reason})")
         if fault is None and not self.done and self.finish_reason is None:
             fault = Fault("disconnected", "the stream ended before the answer was finished")
         if fault is None and self.output_tokens == 0:
@@ -103,90 +102,185 @@ class Answer:
         return fault
 
     def settle(self) -> None:
-        """Make the tokens of the chunks add up to the server's final count, when it gave one; idempotent."""
-        if self._usage_tokens is None or self._usage_tokens == self.output_tokens:
+        """The answer is over, complete or not: make the chunks add up to the server's final count; idempotent."""
+        if self._settled:
             return
-        if not self.chunk_s:
-            self.chunk_s, self.chunk_tokens = [self._last_event_s], [0]
-        surplus = max(0, self.output_tokens - self._usage_tokens)
-        self.chunk_tokens[-1] += max(0, self._usage_tokens - self.output_tokens)
-        for index in reversed(range(len(self.chunk_tokens))):
-            taken = min(self.chunk_tokens[index], surplus)
-            self.chunk_tokens[index] -= taken
-            surplus -= taken
-        self.output_tokens = self._usage_tokens
+        self._settled = True
+        if self.chunk_s and self.chunk_s[-1] > self.last_event_s:
+            self.last_event_s = self.chunk_s[-1]
+        text, lengths = self._text.getvalue(), self._lengths
+        self._text.close()
+        self._lengths = None
+        self.repeats = repeats(text)
+        if self._count is not None:
+            self.tokens_source = self._count if self._section is None else f"{self._section}.{self._count}"
+            self._correct(self.totals.output_tokens, None)
+        elif self.totals.output_tokens is not None:
+            self.tokens_source = "usage"
+            self._correct(self.totals.output_tokens, lengths)
+        elif text:
+            self.text, self._lengths = text, lengths
 
-    @property
-    def tokens_source(self) -> str:
-        """Who counted the tokens of this answer."""
-        if self._server_counts and self.tokens_path:
-            return ".".join(self.tokens_path)
-        return "chunks" if self._usage_tokens is None else "usage"
+    def recount(self, tokens: int) -> None:
+        """Take over a tokenizer's count of `text`, spread over the chunks by their length in characters."""
+        if self.text is None:
+            raise ValueError("only an answer whose tokens nobody counted is recounted, once")
+        self._correct(tokens, self._lengths)
+        self.tokens_source = "tokenizer"
+        self.text = self._lengths = None
 
-    def _take(self, payload: bytes, now_s: float) -> None:
-        if payload == b"[DONE]":
-            self.done = True
+    def _take(self, chunk: dict[str, Any], now_s: float) -> None:
+        """One chunk. The common one, more text of an answer that has begun, takes the short way.
+
+        Nothing of a chunk is kept: thousands of parsed objects that live until the next chunk of their stream would
+        cost more, in caches missed, than everything else here.
+        """
+        if self._text_field is None:
+            choices = chunk.get("choices")
+            if choices:
+                choice = choices[0]
+                delta = choice.get("delta")
+                if delta is None:
+                    text = choice.get("text")
+                else:
+                    text = delta.get("content")
+                    if not text or len(delta) > 1:
+                        text = self._text_of(delta)
+                finish = choice.get("finish_reason")
+            else:
+                text = finish = None
+        else:
+            text, finish = self._flat(chunk)
+        if type(text) is not str:
+            text = _flattened(text)
+        if not text or finish or self.first_token_s is None:
+            self._take_rare(chunk, text, finish, now_s)
+        if self._count is not None:
+            section = chunk if self._section is None else chunk.get(self._section)
+            count = section.get(self._count) if section else None
+            tokens = 0 if count is None else count - self.output_tokens
+        elif text:
+            tokens = 1
+            self._lengths.append(len(text))
+        else:
             return
-        chunk = _decode(payload)
-        self._last_event_s = now_s
-        self._read_totals(chunk)
-        has_text = False
-        for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or {}
-            has_text = has_text or any(delta.get(name) for name in TEXT_FIELDS)
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        tokens = self._new_tokens(chunk, has_text)
-        if has_text and self.first_token_s is None:
-            self.first_token_s = now_s
+        self._text.write(text)
         if tokens > 0:
             self.chunk_s.append(now_s)
             self.chunk_tokens.append(tokens)
             self.output_tokens += tokens
 
-    def _new_tokens(self, chunk: dict[str, Any], has_text: bool) -> int:
-        running_count = dig(chunk, self.tokens_path) if self.tokens_path else None
-        if isinstance(running_count, int):
-            self._server_counts = True
-            return running_count - self.output_tokens
-        return 1 if has_text and not self._server_counts else 0
+    def _take_rare(self, chunk: dict[str, Any], text: str, finish: Any, now_s: float) -> None:
+        """What only first and last chunks, and those without text, can tell."""
+        if chunk.get("error") or chunk.get("object") == "error":
+            raise BrokenStream("server-error", error_message(dumps(chunk)))
+        self.last_event_s = now_s
+        if self.first_event_s is None:
+            self.first_event_s = now_s
+        if finish:
+            self.finish_reason = _finish(finish)
+        growing = bool(self._text_field or chunk.get("choices")) and self.finish_reason is None
+        if text or not growing:
+            self.totals.read(chunk, final=not growing)
+        count = self._search_count(chunk, bool(text)) if text or growing else None
+        if text and self.first_token_s is None:
+            self.first_token_s = now_s
+            self.first_chunk_tokens = max(self.output_tokens + (count is None), count or 0)
 
-    def _read_totals(self, chunk: dict[str, Any]) -> None:
-        usage, timings = chunk.get("usage") or {}, chunk.get("timings") or {}
-        self._usage_tokens = usage.get("completion_tokens", self._usage_tokens)
-        self.prompt_tokens = usage.get("prompt_tokens", self.prompt_tokens)
-        self.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", self.cached_tokens)
-        self.draft_tokens = timings.get("draft_n", self.draft_tokens)
-        self.draft_accepted = timings.get("draft_n_accepted", self.draft_accepted)
+    def _search_count(self, chunk: dict[str, Any], has_text: bool) -> int | None:
+        """The running count of a chunk. The first chunk with text decides where it lies, or that there is none."""
+        paths = (*((tuple(self.tokens_path),) if self.tokens_path else ()), *self._api.count_paths)
+        for path in () if self._searched else paths:
+            count = dig(chunk, path)
+            if type(count) is int and count > 0:
+                self._section, self._count = (None, *path)[-2:]
+                self._searched = True
+                break
+        self._searched = self._searched or has_text
+        if self._count is None:
+            return None
+        return dig(chunk, (self._count,) if self._section is None else (self._section, self._count))
+
+    def _text_of(self, delta: dict[str, Any]) -> str:
+        """All text of a chat delta, in the order of thinking, speaking and calling."""
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        content, calls = delta.get("content"), delta.get("tool_calls")
+        if not (reasoning or calls):
+            return _flattened(content)
+        self.reasoning_seen = self.reasoning_seen or bool(reasoning)
+        return _flattened(reasoning) + _flattened(content) + _flattened(calls)
+
+    def _flat(self, chunk: dict[str, Any]) -> tuple[str | None, Any]:
+        """Text and finish of a native chunk. SGLang repeats the whole text unless --incremental-streaming-output."""
+        text, meta = chunk.get(self._api.text_field), chunk.get("meta_info")
+        if self._api.cumulative and text and meta:
+            ids = chunk.get("output_ids")
+            if ids is None or len(ids) >= meta.get("completion_tokens", 0):
+                self._text.seek(0)
+                self._text.truncate()
+        return text, meta.get("finish_reason") if meta else chunk.get("stop") and (chunk.get("stop_type") or "stop")
+
+    def _take_blocks(self, body: bytes, now_s: float) -> None:
+        """Any bytes: complete blocks are taken, an incomplete one waits for its end."""
+        body, self._rest = self._rest + body, b""
+        *blocks, rest = body.split(b"\n\n")
+        for block in blocks:
+            self._take_block(block, now_s)
+        cut = rest.rfind(b"\n\r\n") + 3
+        if cut >= 3:
+            self._take_block(rest[:cut], now_s)
+            rest = rest[cut:]
+        if len(rest) > EVENT_BYTES:
+            raise BrokenStream("bad-sse", f"a stream event has more than {EVENT_BYTES} bytes")
+        self._rest = rest
+
+    def _take_block(self, block: bytes, now_s: float) -> None:
+        for payload in payloads(block):
+            if payload == DONE:
+                self.done = True
+                self.last_event_s = now_s
+            elif payload:
+                self._take(decode(payload), now_s)
+
+    def _flush(self, now_s: float) -> Fault | None:
+        """Take the last event of a stream that ended without the closing blank line."""
+        rest, self._rest = self._rest, b""
+        try:
+            if rest.strip():
+                self.feed(rest + b"\n\n", now_s)
+        except BrokenStream as error:
+            if error.fault.kind != "bad-sse":
+                return error.fault
+            excerpt = rest[-MESSAGE_CHARACTERS:].decode(errors="replace")
+            return Fault("truncated", f"the stream ended inside an event: {excerpt}"[:MESSAGE_CHARACTERS])
+        return None
+
+    def _correct(self, total: int | None, lengths: Sequence[int] | None) -> None:
+        """Make the chunks add up to `total`; without lengths their own counts are right except at the end."""
+        if total is None or total == self.output_tokens:
+            return
+        if not self.chunk_s:
+            self.chunk_s, self.chunk_tokens = [self.last_event_s], [0]
+        if lengths is None:
+            self.chunk_tokens = counts.ended(self.chunk_tokens, total)
+            first = self.first_chunk_tokens
+        else:
+            self.chunk_tokens = counts.corrected(self.chunk_tokens, lengths, total)
+            first = self.chunk_tokens[0]
+        self.output_tokens = total
+        if self.first_chunk_tokens is not None:
+            self.first_chunk_tokens = min(first, total)
 
 
-def dig(value: Any, path: tuple[str, ...]) -> Any:
-    """The value at `path` inside nested dicts; None when any step is missing."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
+def _finish(finish: Any) -> str:
+    """A finish reason as one word; SGLang's native one is an object with a `type`."""
+    return str(finish.get("type")) if isinstance(finish, dict) else str(finish)
 
 
-def error_message(body: bytes) -> str:
-    """The server's own words in an error body, whichever of the usual shapes it has; at most 300 characters."""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        value = None
-    for path in (("error", "message"), ("message",), ("detail",), ("error",)):
-        text = dig(value, path)
-        if text:
-            return str(text)[:MESSAGE_CHARACTERS]
-    return body.decode(errors="replace").strip()[:MESSAGE_CHARACTERS]
-
-
-def _decode(payload: bytes) -> dict[str, Any]:
-    try:
-        chunk = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        chunk = None
-    if not isinstance(chunk, dict):
-        excerpt = payload.decode(errors="replace")[:MESSAGE_CHARACTERS]
-        raise BrokenStream("bad-sse", f"a stream event is not a JSON object: {excerpt}")
-    if chunk.get("error") or chunk.get("object") == "error":
-        raise BrokenStream("server-error", error_message(payload))
-    return chunk
+def _flattened(value: Any) -> str:
+    """The text inside content parts or tool calls."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return "".join(_flattened(part) for name, part in value.items() if name not in ("id", "type", "index"))
+    return "".join(_flattened(part) for part in value) if isinstance(value, list) else ""

@@ -3,53 +3,86 @@
 Without its own process the client shares an interpreter with a notebook whose plots and widgets delay the
 reading of answers; without a lifeline it goes on loading a server whose owner is dead.
 
-Standard input: one JSON line, the job (the fields of `Job` and `requests_path`); then one line `go`; then
-nothing. Its end means that the owner is gone: the client exits at once. Standard output: one JSON object a
-line, `event` first: `ready`, `progress` (each second), `window-open`, `window-closed`, `drained`, and `done`
-with the outcome, after the table of requests was written. The exit code is 0 even when the outcome is a
-failure: the outcome says so.
+Standard input: one JSON line, the job (`lab.load.job.Job`); then `go <start_s>`; then, after `warm`, `window
+<opened_s> <closed_s>` (monotonic seconds); then nothing. Its end means that the owner is gone: the client exits at
+once. Standard output: one JSON object a line, `event` first: `ready`, `progress` (each second), `warm`,
+`window-open`, `window-closed`, `drained`, `recount` (each second of counting), and `done` with the outcome, after the
+table of requests was written; or `broken` when the job cannot be done or the table not be written. The exit code is 0
+even when the outcome is a failure: the outcome says so.
 """
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import os
+import resource
 import sys
 import threading
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import orjson
 import uvloop
 
+from lab.errors import InputError, LabError
 from lab.load import record
-from lab.load.closed_loop import ClosedLoop, Job
+from lab.load.closed_loop import ClosedLoop
+from lab.load.job import Job
+from lab.load.loop import Loop
+from lab.load.open_loop import OpenLoop
+from lab.load.recount import recount
 
 OWNER_GONE = 3
+PIPE_BYTES = 1 << 20
+OTHER_FILES = 64
 
 
 def main() -> int:
     """Run the job given on standard input."""
-    job = orjson.loads(sys.stdin.buffer.readline())
-    requests_path = Path(job.pop("requests_path"))
-    job["tokens_path"] = tuple(job["tokens_path"]) if job["tokens_path"] else None
-    emit("ready", {"pid": os.getpid()})
-    if sys.stdin.buffer.readline().strip() != b"go":
+    owner = lines(sys.stdin.fileno())
+    line = next(owner, b"")
+    if not line:
         return OWNER_GONE
-    threading.Thread(target=exit_with_owner, daemon=True).start()
-    gc.freeze()
-    load = uvloop.run(offer(Job(**job)))
-    record.write([request.row(load.opened_s, load.closed_s) for request in load.requests], requests_path)
+    job = Job.read(line)
+    try:
+        allow_connections(len(job.clients))
+        emit("ready", {"pid": os.getpid()})
+        word, _, start_s = next(owner, b"").partition(b" ")
+        if word != b"go":
+            return OWNER_GONE
+        load = uvloop.run(offer(job, float(start_s), owner))
+        recount(job, load.requests, partial(emit, "recount", {}))
+        record.write(load.requests, load.opened_s, load.closed_s, job.requests_path)
+    except LabError as error:
+        emit("broken", {"text": str(error), "exit_code": error.exit_code})
+        return error.exit_code
     emit("done", load.outcome())
     return 0
 
 
-async def offer(job: Job) -> ClosedLoop:
-    """Run the load to its end."""
-    load = ClosedLoop(job, emit)
-    await load.run()
+async def offer(job: Job, start_s: float, owner: Iterator[bytes]) -> Loop:
+    """Run the load to its end, the window as the owner orders it."""
+    load = (ClosedLoop if job.arrivals == "closed" else OpenLoop)(job, emit)
+    on_window = partial(asyncio.get_running_loop().call_soon_threadsafe, load.set_window)
+    threading.Thread(target=listen, args=(owner, on_window), daemon=True).start()
+    await load.run(start_s)
     emit("drained", {})
     return load
+
+
+def allow_connections(count: int) -> None:
+    """Let this process open so many connections; raises InputError when the machine does not allow it.
+
+    The usual soft limit of 1024 open files would cap the load there, and look like the server's limit.
+    """
+    needed = count + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise InputError(f"{count} clients need {needed} open files, a process may have {hard}: raise ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def emit(event: str, content: dict[str, Any]) -> None:
@@ -61,10 +94,20 @@ def emit(event: str, content: dict[str, Any]) -> None:
         os._exit(OWNER_GONE)
 
 
-def exit_with_owner() -> None:
-    """Wait for the end of standard input, then leave without ceremony."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
+def lines(descriptor: int) -> Iterator[bytes]:
+    """The lines of a pipe. Read without Python's buffer, whose lock a thread must not hold when the process ends."""
+    rest = b""
+    while data := os.read(descriptor, PIPE_BYTES):
+        *whole, rest = (rest + data).split(b"\n")
+        yield from whole
+
+
+def listen(owner: Iterator[bytes], on_window: Callable[[float, float], Any]) -> None:
+    """Pass on the window; at the end of standard input leave without ceremony."""
+    for line in owner:
+        word, *times_s = line.split()
+        if word == b"window":
+            on_window(*map(float, times_s))
     os._exit(OWNER_GONE)
 
 

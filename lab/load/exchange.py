@@ -1,83 +1,128 @@
-"""One HTTP request and its answer, read byte by byte as they arrive.
+"""One request and its answer, from the send to the end, over connections that are used again.
 
-Without a reader directly on the socket the arrival times are those of somebody else's buffers and queues, and
-the load client's own work shows up in the server's latencies.
+Without connections that last every request pays for a handshake that no steady load contains; without one place
+that ends an exchange, a request that failed in an unusual way stays in flight for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
-import httptools
-import orjson
+from lab.load.answer import Answer
+from lab.load.connection import STALE, Connection
+from lab.load.endpoint import Endpoint
+from lab.load.events import Fault, error_message
 
-from lab.load.answer import Answer, BrokenStream, Fault, error_message
+__all__ = ["ABORTED", "Endpoint", "Exchange", "Fault", "Pool"]
 
-LINGER_SECONDS = 1.0
+LINGER_SECONDS = 0.25
+"""How long after `[DONE]` the HTTP body may take to end. Servers end it at once; only then is the connection free."""
+LOST_CONNECTIONS = 3
 ERROR_BODY_BYTES = 65536
 ABORTED = Fault("aborted", "still running when the drain time was over; closed by the client")
 
 
-class Endpoint:
-    """Where requests go: an http:// or https:// URL of an OpenAI-compatible server."""
+class Pool:
+    """Connections to one endpoint: kept when an answer leaves them open, and the one used last is used first.
 
-    def __init__(self, server_url: str, path: str = "/v1/chat/completions") -> None:
-        parts = urlsplit(server_url)
-        self.tls = parts.scheme == "https"
-        self.host = parts.hostname or "127.0.0.1"
-        self.port = parts.port or (443 if self.tls else 80)
-        self._head = (
-            f"POST {parts.path.rstrip('/').removesuffix('/v1')}{path} HTTP/1.1\r\n"
-            f"Host: {parts.netloc}\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\n"
-            "Connection: close\r\nContent-Length: "
-        )
+    Some servers close a connection after every stream, although their headers say keep-alive (llama.cpp b11549 does).
+    When three more kept connections turned out closed than could be used again, none is kept any more.
+    """
 
-    def payload(self, body: dict) -> bytes:
-        """The bytes of one POST."""
-        content = orjson.dumps(body)
-        return f"{self._head}{len(content)}\r\n\r\n".encode() + content
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._idle: list[Connection] = []
+        self._lost = 0
+
+    def exchange(
+        self, payload: bytes, answer: Answer, stall_seconds: float, on_first_token: Callable[[], None]
+    ) -> Exchange:
+        """A request that is ready to run; `on_first_token` is called once, when the first token has arrived."""
+        return Exchange(self, payload, answer, stall_seconds, on_first_token)
+
+    def take(self) -> Connection | None:
+        """A connection that has served before; None when there is none."""
+        return self._idle.pop() if self._idle else None
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection for the next request."""
+        if self._lost < LOST_CONNECTIONS:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def count(self, lost: bool) -> None:
+        """A kept connection was lost when it was needed, or served once more."""
+        self._lost += 1 if lost else -1
+
+    def forget(self, connection: Connection) -> None:
+        """A connection was closed."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        while self._idle:
+            self._idle.pop().close()
 
 
-class Exchange(asyncio.Protocol):
-    """One POST on a connection of its own, from the send to the last byte.
+class Exchange:
+    """One POST, from the send to the last byte. Times are monotonic seconds.
 
-    `ended` resolves to None when the answer is complete, else to a Fault of kind `http-4xx`, `http-5xx`,
-    `rate-limited`, `disconnected`, `bad-http`, `bad-sse`, `server-error` (told inside a stream), `empty`,
-    `stalled` or `aborted`. `end_s` is when that was known (monotonic seconds).
+    `run` returns None when the answer is complete, else a Fault of kind `connect`, `disconnected`, `http-4xx`,
+    `http-5xx`, `rate-limited`, `bad-http`, `bad-sse`, `truncated` (cut inside an event), `server-error` (told inside
+    a stream), `empty`, `stalled` or `aborted`.
+    sent_s: when the bytes went out on an established connection; None when they never did. end_s: the last event of
+    a complete answer, else when the fault was known. reused: the connection had served before. retry_after_s: what
+    a refusal asked for. A reused connection that closes before the first byte of an answer was closed by a server
+    that had not seen the request: it is sent once more, on a fresh connection, and the times are those of that send.
     """
 
     def __init__(
-        self, payload: bytes, answer: Answer, stall_seconds: float, on_first_token: Callable[[], None]
+        self,
+        pool: Pool,
+        payload: bytes,
+        answer: Answer,
+        stall_seconds: float,
+        on_first_token: Callable[[], None],
     ) -> None:
         self.answer = answer
+        self._on_first_token = on_first_token
         self.status: int | None = None
+        self.sent_s: float | None = None
         self.end_s: float | None = None
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[Fault | None] = self._loop.create_future()
+        self.retry_after_s: float | None = None
+        self.reused: bool | None = None
+        self.streaming = False
+        self._pool = pool
         self._payload = payload
         self._stall_seconds = stall_seconds
-        self._on_first_token = on_first_token
-        self._parser = httptools.HttpResponseParser(self)
-        self._transport: asyncio.Transport | None = None
-        self._streaming = False
+        self._final = False
+        self._fault: Fault | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._connecting: asyncio.Task | None = None
+        self._connection: Connection | None = None
         self._body = b""
-        self._heard_s = 0.0
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._lingering = False
 
-    async def run(self, endpoint: Endpoint) -> Fault | None:
-        """Connect, send and read to the end; returns what went wrong, if anything. Cancelling closes the connection."""
+    async def run(self) -> Fault | None:
+        """Send, and read to the end; returns what went wrong, if anything. Cancelling closes the connection."""
         try:
-            async with asyncio.timeout(self._stall_seconds):
-                await self._loop.create_connection(
-                    lambda: self, endpoint.host, endpoint.port, ssl=True if endpoint.tls else None
-                )
-        except (OSError, TimeoutError) as error:
-            self._end(Fault("connect", f"{endpoint.host}:{endpoint.port}: {error or 'no answer'}"))
-        try:
-            return await asyncio.shield(self.ended)
+            connection = self._pool.take()
+            self.reused = connection is not None
+            if connection is not None:
+                await self._attempt(connection)
+                if self._final:
+                    return self._fault
+                self.reused = False
+            connection = await self._connect()
+            if connection is not None:
+                await self._attempt(connection)
+            return self._fault
         except asyncio.CancelledError:
             self.abort()
             raise
@@ -85,87 +130,138 @@ class Exchange(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection of a request that is no longer wanted."""
         self._end(ABORTED)
+        if self._connecting is not None:
+            self._connecting.cancel()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self._heard_s = time.monotonic()
-        transport.write(self._payload)
-        self._stall_timer = self._loop.call_later(self._stall_seconds, self._check_stall)
-
-    def data_received(self, data: bytes) -> None:
-        self._heard_s = time.monotonic()
+    async def _connect(self) -> Connection | None:
+        """A fresh connection; None when there was none to be had, or nobody wants it any more."""
+        endpoint = self._pool.endpoint
+        place = f"{endpoint.host}:{endpoint.port}"
+        loop = asyncio.get_running_loop()
+        self._connecting = loop.create_task(
+            loop.create_connection(
+                lambda: Connection(self._pool.forget), endpoint.host, endpoint.port, ssl=endpoint.tls
+            )
+        )
+        await asyncio.wait((self._connecting,), timeout=self._stall_seconds)
+        task, self._connecting = self._connecting, None
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._end(Fault("bad-http", str(error) or "the bytes are not an HTTP answer"))
+            _, connection = task.result()
+        except (asyncio.CancelledError, asyncio.InvalidStateError):
+            task.cancel()
+            self._end(Fault("connect", f"{place}: no connection within {self._stall_seconds:g} s"))
+            return None
+        except (OSError, ValueError) as error:
+            self._end(Fault("connect", f"{place}: {error or type(error).__name__}"))
+            return None
+        if self._final:
+            connection.close()
+            return None
+        return connection
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.ended.done():
+    async def _attempt(self, connection: Connection) -> None:
+        """Send on this connection, until it has no more to say."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        self._connection = connection
+        self.sent_s = connection.send(self, self._payload)
+        self._timer = loop.call_later(self._stall_seconds, self._check_stall)
+        await self._over
+
+    def take_status(self, status: int) -> None:
+        """See `connection.Reader`."""
+        self.status = status
+        self.streaming = self.streaming and status == 200
+
+    def take_header(self, name: bytes, value: bytes) -> None:
+        """See `connection.Reader`."""
+        if name == b"content-type":
+            self.streaming = value.lower().startswith(b"text/event-stream")
+        elif name == b"retry-after":
+            self.retry_after_s = seconds_to_wait(value.decode("latin-1"))
+
+    def take_body(self, body: bytes) -> None:
+        """See `connection.Reader`."""
+        self._body = (self._body + body)[:ERROR_BODY_BYTES]
+
+    def tell_first_token(self) -> None:
+        """See `connection.Reader`."""
+        self._on_first_token()
+
+    def await_end(self) -> None:
+        """See `connection.Reader`."""
+        if not self._lingering:
+            self._lingering = True
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.cut)
+
+    def finish(self, reusable: bool) -> None:
+        """See `connection.Reader`."""
+        if self.reused:
+            self._pool.count(lost=False)
+        if reusable:
+            self._pool.keep(self._connection)
+            self._connection = None
+        self.cut()
+
+    def fail(self, fault: Fault) -> None:
+        """See `connection.Reader`."""
+        if fault is STALE and self.reused:
+            self._timer.cancel()
+            self._connection = None
+            self._pool.count(lost=True)
+            self._over.set_result(None)
+        else:
+            self._end(fault)
+
+    def cut(self) -> None:
+        """See `connection.Reader`."""
+        if self._final:
             return
         if self.status is None:
-            self._end(Fault("disconnected", "the server closed the connection before answering"))
+            self._end(STALE)
+        elif self.status != 200:
+            kind = "rate-limited" if self.status == 429 else f"http-{self.status // 100}xx"
+            self._end(Fault(kind, error_message(self._body) or f"HTTP {self.status} without a message"))
+        elif not self.streaming:
+            self._end(Fault("bad-sse", f"the answer is not an event stream: {error_message(self._body)}"))
         else:
-            self._end(self._verdict())
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"content-type":
-            self._streaming = value.lower().startswith(b"text/event-stream")
-
-    def on_headers_complete(self) -> None:
-        self.status = self._parser.get_status_code()
-
-    def on_body(self, body: bytes) -> None:
-        if self.ended.done():
-            return
-        if self.status != 200 or not self._streaming:
-            self._body = (self._body + body)[:ERROR_BODY_BYTES]
-            return
-        waiting = self.answer.first_token_s is None
-        try:
-            self.answer.feed(body, self._heard_s)
-        except BrokenStream as error:
-            self._end(error.fault)
-            return
-        if waiting and self.answer.first_token_s is not None:
-            self._on_first_token()
-        if self.answer.done:
-            self._end(self.answer.close(self._heard_s))
-
-    def on_message_complete(self) -> None:
-        if not self.ended.done():
-            self._end(self._verdict())
-        self._transport.close()
-
-    def _verdict(self) -> Fault | None:
-        if self.status != 200:
-            return _refusal(self.status, self._body)
-        if not self._streaming:
-            return Fault("bad-sse", f"the answer is not an event stream: {error_message(self._body)}")
-        return self.answer.close(self._heard_s)
+            self._end(self.answer.close(time.monotonic()))
 
     def _check_stall(self) -> None:
-        quiet = time.monotonic() - self._heard_s
+        quiet = time.monotonic() - self._connection.heard_s
         if quiet >= self._stall_seconds:
             self._end(Fault("stalled", f"no byte for {self._stall_seconds:g} s"))
         else:
-            self._stall_timer = self._loop.call_later(self._stall_seconds - quiet, self._check_stall)
+            self._timer = asyncio.get_running_loop().call_later(self._stall_seconds - quiet, self._check_stall)
 
     def _end(self, fault: Fault | None) -> None:
-        if self.ended.done():
+        """The end, once: settle the answer and leave nothing that points back here."""
+        if self._final:
             return
-        self.end_s = time.monotonic() if fault else self._heard_s
+        self._final, self._fault = True, fault and self._pool.endpoint.presentable(fault)
         self.answer.settle()
-        self.ended.set_result(fault)
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-        if self._transport is None:
-            return
-        if fault is None:
-            self._loop.call_later(LINGER_SECONDS, self._transport.abort)
-        else:
-            self._transport.abort()
+        self.end_s = time.monotonic() if fault else self.answer.last_event_s
+        self._on_first_token = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
 
 
-def _refusal(status: int, body: bytes) -> Fault:
-    kind = "rate-limited" if status == 429 else f"http-{status // 100}xx"
-    return Fault(kind, error_message(body) or f"HTTP {status} without a message")
+def seconds_to_wait(value: str) -> float | None:
+    """The seconds of a Retry-After header, a number or an HTTP date (RFC 9110, 10.2.3), from now; None for neither."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        from email.utils import parsedate_to_datetime
+
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -5,20 +5,31 @@ straddling requests and another treatment of what is missing, and no two figures
 other.
 
 A token counts where its chunk arrived: inside [opened, closed) or not. Requests are never cut: those that
-straddle an end of the window give it the tokens that fall inside. Missing is None.
+straddle an end of the window give it the tokens that fall inside. Latencies are those of the requests issued in the
+window, with their whole life. Missing is None.
+
+The tables hold real seconds; every duration and rate here is in server seconds (real ones times `time_factor`),
+except CPU times and shares.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
+from lab.load.figures_chunks import Chunks
+from lab.load.figures_latency import latencies, tpot_trend
+from lab.load.figures_requests import Requests, counts, flow, measured_lengths, shares_of_window
+from lab.load.figures_server import Samples, server_figures
+from lab.load.record_columns import total
+from lab.load.steady import steadiness
+from lab.observe.machine_section import machine_section
 
-BINS_AT_LEAST = 8
-BIN_SECONDS = 5
-REQUESTS_PER_CLIENT = 5
-REQUESTS_FOR_P99 = 100
+if TYPE_CHECKING:
+    import pandas as pd
+
+CLOSED = "closed"
 
 
 def summarise(
@@ -28,179 +39,104 @@ def summarise(
     opened_s: float,
     closed_s: float,
     concurrency: int,
-    output_tokens: int,
+    output_tokens: int | None,
     delta: dict[str, float],
+    arrivals: str = CLOSED,
+    rate_rps: float | None = None,
+    live_counters: Collection[str] = frozenset(),
+    time_factor: float = 1.0,
+    min_steady_seconds: float = 0.0,
+    ignore_eos: bool = False,
+    ranks: int | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """The sections `client`, `server` and `metrics` of a trial record, as far as they follow from the tables.
+    """The sections `window`, `client`, `server`, `machine`, `metrics` and `steady` of a trial record, as far as they
+    follow from the tables.
 
-    `requests` and `timeline` as in requests.parquet and timeline.parquet; `output_tokens` is the cap that a
-    full request asks for; `delta` the server's counters, just after the last response minus just before the
-    first send.
+    `requests` and `timeline` as in requests.parquet and timeline.parquet; `opened_s`, `closed_s` real monotonic
+    seconds; `concurrency` clients, or client slots of an open loop; `output_tokens` the cap that a full request asks
+    for, None where each brings its own; `delta` the server's counters, just after the last response minus just before
+    the first send; `live_counters` those that move while requests run; `rate_rps` and `min_steady_seconds` in server
+    seconds; `ignore_eos` whether answers were asked to have exactly their cap; `ranks` data-parallel ranks. Raises
+    ValueError for chunks without token counts.
     """
-    seconds = closed_s - opened_s
-    tokens = emitted(requests)
-    inside = tokens[(tokens.t_s >= opened_s) & (tokens.t_s < closed_s)]
-    window_tokens = int(inside.tokens.sum())
-    cpu_seconds = _cpu_seconds(timeline, opened_s, closed_s)
-    span = timeline[(timeline.t_s >= opened_s) & (timeline.t_s < closed_s)]
-    return {
-        "client": {
-            "offered": concurrency,
-            "littles_law": littles_law(requests, opened_s, closed_s),
-            **_counts(requests),
-            "window_tokens": window_tokens,
-            "bins_tok_s": bins_tok_s(inside, opened_s, closed_s),
-        },
-        "server": {
-            "running": time_mean(timeline.t_s, timeline.running, opened_s, closed_s),
-            "waiting": time_mean(timeline.t_s, timeline.waiting, opened_s, closed_s),
-            "running_max": _max(span.running),
-            "waiting_max": _max(span.waiting),
-            "samples": int(span.running.notna().sum()),
-            "kv_usage_max": _max(span.kv_usage),
-            "delta": delta,
-            "cpu_seconds": cpu_seconds,
-            "cores": None if cpu_seconds is None else cpu_seconds / seconds,
-            "cpu_ms_per_token": 1000 * cpu_seconds / window_tokens if cpu_seconds and window_tokens else None,
-            "load_1m": time_mean(timeline.t_s, timeline.load_1m, opened_s, closed_s),
-            "machine_cpu_pct": time_mean(timeline.t_s, timeline.machine_cpu_pct, opened_s, closed_s),
-        },
-        "metrics": {
-            "output_tok_s": window_tokens / seconds,
-            "tok_s_per_user": window_tokens / seconds / concurrency,
-            **_latencies(requests, opened_s, closed_s, concurrency, output_tokens),
-            "acceptance": _acceptance(requests, delta),
-            "mean_context_tokens": _mean_context(inside),
-        },
+    seconds = (closed_s - opened_s) * time_factor
+    sent = Requests(requests, opened_s, seconds, time_factor)
+    chunks = Chunks(sent.table, opened_s, seconds, time_factor)
+    samples = Samples(timeline, opened_s, seconds, time_factor)
+    bins_tok_s = chunks.bins_tok_s()
+    client = {
+        **flow(sent, concurrency, arrivals, rate_rps),
+        **counts(sent, chunks, output_tokens, ignore_eos),
+        **measured_lengths(sent, output_tokens),
+        **shares_of_window(sent),
+        "window_tokens": chunks.window_tokens,
+        "bins_tok_s": [float(value) for value in bins_tok_s],
     }
-
-
-def emitted(requests: pd.DataFrame) -> pd.DataFrame:
-    """Every arrival of tokens, in order of request: t_s, tokens, and context (the prompt and answer up to and
-    including it)."""
-    arrivals = requests[["chunk_s", "chunk_tokens", "prompt_tokens"]].explode(["chunk_s", "chunk_tokens"])
-    arrivals = arrivals.dropna(subset=["chunk_s"])
-    counts = arrivals.chunk_tokens.astype("int64")
-    context = counts.groupby(level=0).cumsum() + arrivals.prompt_tokens.astype("float64")
-    return pd.DataFrame({"t_s": arrivals.chunk_s.astype("float64"), "tokens": counts, "context": context})
-
-
-def littles_law(requests: pd.DataFrame, opened_s: float, closed_s: float) -> float:
-    """Mean number of requests in flight in the window, by the client's account, failed ones included."""
-    starts, ends = requests.sent_s.clip(lower=opened_s), requests.end_s.clip(upper=closed_s)
-    return float((ends - starts).clip(lower=0).sum() / (closed_s - opened_s))
-
-
-def bins_tok_s(inside: pd.DataFrame, opened_s: float, closed_s: float) -> list[float]:
-    """Tokens per second in equal time bins of the window: at least eight, about one for each five seconds."""
-    seconds = closed_s - opened_s
-    count = max(BINS_AT_LEAST, round(seconds / BIN_SECONDS))
-    index = ((inside.t_s - opened_s) / seconds * count).astype("int64").clip(0, count - 1)
-    sums = np.bincount(index, weights=inside.tokens, minlength=count)
-    return [float(total) for total in sums * count / seconds]
-
-
-def time_mean(t_s: pd.Series, values: pd.Series, opened_s: float, closed_s: float) -> float | None:
-    """Mean over the window, each sample standing for the time that is nearest to it; None when no sample
-    stands for any.
-
-    A missing value stands for its time too: that time is left out, not given to its neighbours.
-    """
-    if len(t_s) == 0:
-        return None
-    times = t_s.to_numpy()
-    edges = np.concatenate([[-np.inf], (times[1:] + times[:-1]) / 2, [np.inf]]).clip(opened_s, closed_s)
-    weights = np.where(values.notna(), np.diff(edges), 0.0)
-    total = weights.sum()
-    return float((weights * values.fillna(0)).sum() / total) if total > 0 else None
+    server = server_figures(
+        samples,
+        sent.flight,
+        delta=delta,
+        live_counters=live_counters,
+        window_tokens=chunks.window_tokens,
+        ranks=ranks,
+    )
+    level = concurrency if arrivals == CLOSED else max(1, math.ceil(client["littles_law"]))
+    rate = chunks.window_tokens / seconds if chunks.window_tokens else None
+    return {
+        "window": {
+            "started_s": float(sent.table.sent_s.min()) if len(sent.table) else None,
+            "drained_s": float(sent.table.end_s.max()) if len(sent.table) else None,
+        },
+        "client": client,
+        "server": server,
+        "machine": machine_section(timeline, opened_s, closed_s),
+        "metrics": {
+            "output_tok_s": rate,
+            "tok_s_per_user": rate / level if rate is not None else None,
+            **latencies(sent, chunks, level),
+            "request_rps": client["completed_in_window"] / seconds,
+            **_acceptance(sent.table, delta, server["window_delta"]),
+            "mean_context_tokens": chunks.mean_context(),
+            "prefix_hit_share": _prefix_hits(delta, server["window_delta"]),
+        },
+        "steady": {**steadiness(bins_tok_s, seconds, min_steady_seconds).record(), **tpot_trend(sent, level)},
+    }
 
 
 def counter_delta(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     """Growth of the counters known at both ends; one that fell was reset in between and is left out."""
-    return {name: after[name] - value for name, value in before.items() if after.get(name, -np.inf) >= value}
+    return {name: after[name] - value for name, value in before.items() if after.get(name, -math.inf) >= value}
 
 
-def _counts(requests: pd.DataFrame) -> dict[str, Any]:
-    complete = requests.error.isna()
-    aborted = requests.error == "aborted"
-    failed = requests[~complete & ~aborted]
-    sources = sorted(set(requests.tokens_source[complete]))
+def _acceptance(
+    requests: pd.DataFrame, delta: dict[str, float], window_delta: dict[str, float]
+) -> dict[str, float | str | None]:
+    """Accepted share of the drafted tokens, and tokens a verification step: 1 + accepted / steps.
+
+    From the server's counters in the window, else over the whole trial, else from the requests' own account; None when
+    nothing was drafted.
+    """
+    names = ("draft_tokens", "draft_accepted")
+    counters = next((source for source in (window_delta, delta) if all(name in source for name in names)), None)
+    if counters is not None:
+        drafted, accepted, steps = (counters.get(name) for name in (*names, "drafts"))
+    else:
+        (drafted, accepted), steps = (total(requests, name) for name in names), None
+    if not drafted or accepted is None:
+        return {"acceptance": None, "acceptance_length": None, "acceptance_source": None}
     return {
-        "sent": len(requests),
-        "completed": int(complete.sum()),
-        "failed": len(failed),
-        "aborted": int(aborted.sum()),
-        "errors": {kind: int(count) for kind, count in failed.error.value_counts().sort_index().items()},
-        "error_text": failed.error_text.iloc[0] if len(failed) else None,
-        "prompt_tokens": _sum(requests.prompt_tokens),
-        "cached_tokens": _sum(requests.cached_tokens),
-        "output_tokens": int(requests.output_tokens.sum()),
-        "tokens_source": " + ".join(sources) or None,
-        "prompts_reused": int(requests.prompt.duplicated().sum()),
+        "acceptance": accepted / drafted,
+        "acceptance_length": 1 + accepted / steps if steps else None,
+        "acceptance_source": "requests" if counters is None else "counters",
     }
 
 
-def _latencies(
-    requests: pd.DataFrame, opened_s: float, closed_s: float, concurrency: int, output_tokens: int
-) -> dict[str, Any]:
-    """Quantiles over the complete, full-length requests that ended inside the window; missing when these are
-    too few."""
-    ended = requests[(requests.end_s >= opened_s) & (requests.end_s < closed_s) & requests.error.isna()]
-    full = ended[ended.max_tokens == output_tokens]
-    early = pd.Series(
-        [
-            sum(count for t, count in zip(row.chunk_s, row.chunk_tokens, strict=True) if t <= row.first_token_s)
-            for row in full.itertuples()
-        ],
-        index=full.index,
-        dtype="float64",
-    )
-    gaps = full.output_tokens - early
-    ttft_ms = 1000 * (full.first_token_s - full.sent_s)
-    tpot_ms = 1000 * ((full.end_s - full.first_token_s) / gaps).where(gaps > 0)
-    enough = REQUESTS_PER_CLIENT * concurrency
-    return {
-        "ttft_p50_ms": _quantile(ttft_ms, 0.5, enough),
-        "ttft_p99_ms": _quantile(ttft_ms, 0.99, max(enough, REQUESTS_FOR_P99)),
-        "tpot_p50_ms": _quantile(tpot_ms, 0.5, enough),
-        "e2e_p50_ms": _quantile(1000 * (full.end_s - full.sent_s), 0.5, enough),
-        "requests_in_window": len(ended),
-    }
-
-
-def _acceptance(requests: pd.DataFrame, delta: dict[str, float]) -> float | None:
-    """Accepted share of the drafted tokens: the server's counters, else the requests' own; None when nothing
-    was drafted."""
-    drafted, accepted = delta.get("draft_tokens"), delta.get("draft_accepted")
-    if drafted is None or accepted is None:
-        drafted, accepted = _sum(requests.draft_tokens), _sum(requests.draft_accepted)
-    return accepted / drafted if drafted and accepted is not None else None
-
-
-def _mean_context(inside: pd.DataFrame) -> float | None:
-    """Mean context length in tokens at which the window's tokens were emitted; None when prompt lengths are unknown."""
-    known = inside.dropna(subset=["context"])
-    total = known.tokens.sum()
-    return float((known.context * known.tokens).sum() / total) if total else None
-
-
-def _cpu_seconds(timeline: pd.DataFrame, opened_s: float, closed_s: float) -> float | None:
-    """The server's CPU seconds in the window, interpolated; None unless the readings reach around it."""
-    known = timeline.dropna(subset=["server_cpu_s"])
-    if known.empty or known.t_s.iloc[0] > opened_s or known.t_s.iloc[-1] < closed_s:
-        return None
-    at_open, at_close = np.interp([opened_s, closed_s], known.t_s, known.server_cpu_s)
-    return float(at_close - at_open)
-
-
-def _max(values: pd.Series) -> float | None:
-    return float(values.max()) if values.notna().any() else None
-
-
-def _sum(values: pd.Series) -> int | None:
-    return int(values.sum()) if values.notna().any() else None
-
-
-def _quantile(values: pd.Series, share: float, at_least: int) -> float | None:
-    known = values.dropna()
-    return float(known.quantile(share)) if len(known) >= at_least else None
+def _prefix_hits(delta: dict[str, float], window_delta: dict[str, float]) -> float | None:
+    """Share of the looked-up prompt tokens that a prefix cache held, in the window or else over the whole trial; from
+    cached and computed prompt tokens where the server counts no look-ups."""
+    for counters in (window_delta, delta):
+        hits, queries = counters.get("prefix_hits"), counters.get("prefix_queries")
+        if hits is not None and queries:
+            return hits / queries
+    cached, computed = delta.get("cached_tokens"), delta.get("prompt_tokens")
+    return cached / (cached + computed) if cached is not None and computed is not None and cached + computed else None

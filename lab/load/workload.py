@@ -1,90 +1,111 @@
-"""Which prompts a trial sends, and in which order.
+"""Which prompts a trial sends, in which order, and what goes with them.
 
-Without prompts that are varied, salted and the same for every arm, a server answers from its prefix cache, or
-one arm gets the easier questions; without quoted text, drafts copied from the prompt never fire and
-speculation looks useless.
+Without prompts that are salted and the same for every arm, a server answers from its prefix cache, or one arm gets the
+easier questions; without a digest of what was sent nobody can tell afterwards.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import random
-from collections import defaultdict
 from dataclasses import dataclass
-from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lab import files
-from lab.errors import InputError
+import orjson
 
-DATA = {"chat": Path(__file__).parent / "data" / "chat_prompts.jsonl"}
+from lab.load import kinds
+from lab.load.kinds.base import Ask, Item, Tokenizes
+
 PROMPT_COUNT = 1024
 """A usual length of a trial's list: more than most trials send, since a prompt sent twice may be answered
 from a cache."""
-TAG_CHARACTERS = 5
+SEED = 1
+"""Of the server's sampler: the same in all arms, of no effect at temperature 0."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """An ordered list of chat messages; `digest` is the hex SHA-256 over exactly these messages in this order."""
+    """An ordered list of prompts, and how they are to be sent.
 
-    messages: list[list[dict[str, str]]]
+    items: `{"messages"}`, `{"text"}` or `{"input_ids"}`, with `max_tokens` where a prompt brings its own cap and `at_s`
+    (seconds after the first) where it brings its time; digest: hex SHA-256 over exactly these items in this order;
+    reuse: prompts share beginnings on purpose; templated: the server applies its chat template; synthetic: random
+    words; left_out: prompts of the source that were not used (too long, or without a question). The other fields are
+    those of the campaign's workload and of `lab.load.kinds.base.Material`.
+    """
+
+    items: list[Item]
     salt: str
     digest: str
+    kind: str
+    api: str
+    templated: bool
+    reuse: bool
+    synthetic: bool
+    input_tokens: int | None
+    input_tokens_exact: bool | None
+    length_source: str | None
+    left_out: int
+    ignore_eos: bool
+    thinking: str
+    temperature: float
+    arrivals: str
+    rate_rps: float | None
+
+    def sampling(self) -> dict[str, Any]:
+        """Sampling fields of every request, by the names that all engines share."""
+        fields: dict[str, Any] = {"temperature": self.temperature, "seed": SEED}
+        return fields | {"ignore_eos": True} if self.ignore_eos else fields
+
+    def extras(self) -> dict[str, Any]:
+        """Further body fields of every request: what the chat template is told about thinking, unless that is the
+        model's default."""
+        if self.thinking == "default":
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": self.thinking == "on"}}
+
+    def record(self) -> dict[str, Any]:
+        """The section `prompts` of trial.json: all but the prompts themselves, which the digest stands for."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("items", "temperature")}
+        return fields | {"count": len(self.items), "sampling": self.sampling()}
 
 
-def build(workload: Any, salt: str, count: int, data: Path | None = None) -> Prompts:
-    """`count` prompts for a workload of the campaign (its `kind` is read), always the same for the same salt.
+def build(
+    workload: Any,
+    salt: str,
+    count: int,
+    *,
+    tokenizer: Tokenizes | None = None,
+    folder: Path | None = None,
+    max_prompt_tokens: int | None = None,
+) -> Prompts:
+    """`count` prompts for a workload of the campaign, always the same for the same salt; a trace may hold fewer.
 
-    The salt puts a short tag, different for every prompt, before each of them, so that no two trials share a
-    prefix. The order depends on the kind alone: launches of different passes differ by their tags and not by
-    what they ask. Categories are spread evenly over it; a list that is too short is gone through again in
-    another order. `data` replaces the kind's own file. Raises InputError for an unknown kind or a damaged file.
+    tokenizer: the server's, for exact lengths; folder: where the campaign file stands; max_prompt_tokens: the longest
+    prompt that fits (context of a request minus its output), longer ones are left out. All arms of a comparison must
+    be given the same limit, or they get different prompts. Raises InputError for files and sizes that cannot be,
+    LabError when the tokenizer breaks off.
     """
-    if workload.kind not in DATA:
-        raise InputError(f"workload kind '{workload.kind}' is unknown{files.suggest(workload.kind, DATA)}")
-    prompts = load_prompts(data or DATA[workload.kind])
-    shuffle = random.Random(workload.kind)
-    tag = base64.b32encode(hashlib.sha256(salt.encode()).digest()).decode()[:TAG_CHARACTERS].lower()
-    texts: list[str] = []
-    while len(texts) < count:
-        texts += spread(prompts, shuffle)
-    messages = [
-        [{"role": "user", "content": f"[{tag} {number}] {text}"}] for number, text in enumerate(texts[:count], 1)
-    ]
-    return Prompts(messages, salt, files.sha256_text(json.dumps(messages, ensure_ascii=False)))
-
-
-def spread(prompts: tuple[tuple[str, str], ...], shuffle: random.Random) -> list[str]:
-    """The texts of (category, text) pairs in a shuffled order in which every stretch holds every category in
-    proportion."""
-    categories = defaultdict(list)
-    for category, text in prompts:
-        categories[category].append(text)
-    placed = []
-    for texts in categories.values():
-        shuffle.shuffle(texts)
-        placed += [((index + shuffle.random()) / len(texts), text) for index, text in enumerate(texts)]
-    return [text for _, text in sorted(placed)]
-
-
-@cache
-def load_prompts(path: Path) -> tuple[tuple[str, str], ...]:
-    """(category, text) of every line of a JSON-lines file; raises InputError naming file and line."""
-    prompts = []
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise InputError(f"{path}: prompts cannot be read ({error.strerror})") from error
-    for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            prompts.append((entry["category"], entry["text"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}:{number}: a prompt is one JSON object with category and text") from error
-    if not prompts:
-        raise InputError(f"{path}: holds no prompts")
-    return tuple(prompts)
+    kind = kinds.get(workload.kind)
+    ask = Ask(workload, salt, count, tokenizer, folder or Path(), max_prompt_tokens)
+    material = kind.compose(ask)
+    ignore_eos = material.synthetic if workload.ignore_eos is None else workload.ignore_eos
+    return Prompts(
+        items=material.items,
+        salt=salt,
+        digest=sha256(orjson.dumps(material.items)).hexdigest(),
+        kind=kind.name,
+        api=material.api,
+        templated=material.api == "chat",
+        reuse=material.reuse,
+        synthetic=material.synthetic,
+        input_tokens=material.input_tokens,
+        input_tokens_exact=material.input_tokens_exact,
+        length_source=material.length_source,
+        left_out=material.left_out,
+        ignore_eos=ignore_eos,
+        thinking=workload.thinking or "default",
+        temperature=workload.temperature,
+        arrivals=workload.arrivals,
+        rate_rps=workload.rate_rps,
+    )

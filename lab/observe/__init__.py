@@ -4,7 +4,8 @@ Without it the only witness of a measurement is the client, and a client cannot 
 ran.
 """
 
+from lab.observe.gpus import local_gpus
 from lab.observe.machine import describe_machine
-from lab.observe.timeline import idle_look, watch
+from lab.observe.timeline import IdleLook, idle_look, watch
 
-__all__ = ["describe_machine", "idle_look", "watch"]
+__all__ = ["IdleLook", "describe_machine", "idle_look", "local_gpus", "watch"]

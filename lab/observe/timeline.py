@@ -9,9 +9,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from lab import files
 from lab.errors import LabError
@@ -20,15 +21,21 @@ from lab.observe.machine import KEYS, Meter
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lab.engines.base import Sample
+    from lab.observe.gpus import Gpus
+
+STAMPS = ("t_s", "wall_s", "took_s")
 GAUGES = ("running", "waiting", "kv_usage")
+RANKS = "rank_running_max"
 SLOWEST_INTERVAL_S = 0.5
-SAMPLES_PER_WINDOW = 12
+SAMPLES_PER_WINDOW = 16
 IDLE_INTERVAL_S = 0.1
+WORK = ("prompt_tokens", "output_tokens", "requests_finished")
 UNANSWERED = (OSError, LabError)
 
 
 def interval_s(window_seconds: float) -> float:
-    """Seconds between samples: twice a second, or twelve a window, whichever is more often."""
+    """Seconds between samples: twice a second, or sixteen a window (in real seconds), whichever is more often."""
     return min(SLOWEST_INTERVAL_S, window_seconds / SAMPLES_PER_WINDOW)
 
 
@@ -38,13 +45,26 @@ class watch:
 
     `sample` returns the server's Sample or raises OSError (as requests' errors are) or LabError; such a
     reading is a gap: its row has the machine's figures and no server's. Any other exception ends the watch
-    and is raised at the end of the block. A row's `t_s` is when the server's answer arrived.
+    and is raised at the end of the block. Samples never overlap: after one that took longer than `interval` (real
+    seconds) the next begins at once. `log_path`: the server's log, where this machine can see it; `gpus`: those it
+    uses.
+
+    A row's `t_s` (monotonic) and `wall_s` (unix) are when the server's answer arrived, `took_s` seconds after it was
+    asked for: the figures are those of some moment in between. The machine's figures are read right after.
     """
 
-    def __init__(self, sample: Callable[[], Any], server_pid: int | None, interval: float) -> None:
+    def __init__(
+        self,
+        sample: Callable[[], Sample],
+        server_pid: int | None,
+        interval: float,
+        *,
+        log_path: Path | None = None,
+        gpus: Gpus | None = None,
+    ) -> None:
         self._sample = sample
         self._interval_s = interval
-        self._meter = Meter(server_pid)
+        self._meter = Meter(server_pid, log_path, gpus)
         self._rows: list[dict[str, float | None]] = []
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="lab-watch")
@@ -62,12 +82,12 @@ class watch:
             self._work.result()
 
     def frame(self) -> pd.DataFrame:
-        """The samples so far: t_s, gauges, counters under their standard names, the machine's figures; absent
-        is NaN."""
+        """The samples so far: stamps, gauges, most requests running on one data-parallel rank (of several), counters
+        under their standard names, the machine's figures; absent is NaN."""
         import pandas as pd
 
         rows = list(self._rows)
-        fixed = ["t_s", *GAUGES]
+        fixed = [*STAMPS, *GAUGES, RANKS]
         counters = sorted({name for row in rows for name in row} - {*fixed, *KEYS})
         return pd.DataFrame(rows, columns=[*fixed, *counters, *KEYS], dtype="float64")
 
@@ -78,12 +98,15 @@ class watch:
             due_s = max(due_s + self._interval_s, time.monotonic())
 
     def _read(self) -> dict[str, float | None]:
+        asked_s = time.monotonic()
         try:
             sample = self._sample()
             server = {name: getattr(sample, name) for name in GAUGES} | dict(sample.counters)
+            server[RANKS] = max(sample.running_by_rank, default=None)
         except UNANSWERED:
             server = {}
-        return {"t_s": time.monotonic()} | server | self._meter.read()
+        t_s = time.monotonic()
+        return {"t_s": t_s, "wall_s": time.time(), "took_s": t_s - asked_s} | server | self._meter.read()
 
 
 def write(frame: pd.DataFrame, path: Path) -> None:
@@ -96,17 +119,27 @@ def write(frame: pd.DataFrame, path: Path) -> None:
     files.write_bytes(path, buffer.getvalue().to_pybytes())
 
 
-def idle_look(sample: Callable[[], Any], seconds: float) -> float | None:
-    """The most requests seen running or waiting on a server that we leave alone for `seconds`: more than none
-    is somebody else's work. None when the server does not tell. Raises what `sample` raises when it does not
-    answer."""
+@dataclass(frozen=True)
+class IdleLook:
+    """What a server did while we left it alone; any of it is somebody else's work.
+
+    running_max: most requests seen running or waiting, None when the server does not tell; grew: by how much the
+    counters of WORK rose, those that did not are left out. Requests shorter than the time between two looks show in
+    the counters only.
+    """
+
+    running_max: float | None
+    grew: dict[str, float]
+
+
+def idle_look(sample: Callable[[], Sample], seconds: float) -> IdleLook:
+    """Look at a server that we leave alone for `seconds`. Raises what `sample` raises when it does not answer."""
     end_s = time.monotonic() + seconds
-    seen: list[float] = []
-    while True:
-        reading = sample()
-        if reading.running is not None:
-            seen.append(reading.running + (reading.waiting or 0))
-        rest_s = end_s - time.monotonic()
-        if rest_s <= 0:
-            return max(seen, default=None)
+    first = latest = sample()
+    seen = [first]
+    while (rest_s := end_s - time.monotonic()) > 0:
         time.sleep(min(IDLE_INTERVAL_S, rest_s))
+        seen.append(latest := sample())
+    held = [one.running + (one.waiting or 0) for one in seen if one.running is not None]
+    rises = {name: latest.counters.get(name, 0.0) - first.counters.get(name, 0.0) for name in WORK}
+    return IdleLook(max(held, default=None), {name: rise for name, rise in rises.items() if rise > 0})

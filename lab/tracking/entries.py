@@ -15,7 +15,7 @@ from typing import Any
 from lab.campaign import BASELINE
 from lab.errors import InputError
 from lab.files import read_json
-from lab.records import JUDGED, SEARCH, Launch
+from lab.records import JUDGED, NEVER_JUDGED, Launch
 from lab.report import table, words
 from lab.runs import Run
 from lab.tracking.entry import Entry, note, short
@@ -118,7 +118,7 @@ class _Projection:
         trials = [
             trial
             for launch in launches
-            if launch.ok and launch.role != SEARCH
+            if launch.ok and launch.role not in NEVER_JUDGED
             for trial in launch.trials
             if trial.purpose == JUDGED and self.audits.get(trial.id, {}).get("valid", True)
         ]

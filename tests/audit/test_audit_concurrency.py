@@ -6,9 +6,22 @@ from typing import Any
 
 import pytest
 
-from lab.audit.base import FINDING, INVALID, Code, Context
-from lab.audit.concurrency import batch_cap, gate_misaligned, metric_absent
-from lab.audit.thresholds import CAP_FILLED_SHARE, SAMPLES_MIN, WAITING_MIN, WAITING_SHARE
+from lab.audit.base import FINDING, INVALID, WARNING, Code, Context
+from lab.audit.concurrency import batch_cap, client_inflight_illusion, dp_underfilled, kv_bound
+from lab.audit.thresholds import (
+    CAP_FILLED_SHARE,
+    CLIENT_FULL,
+    KV_FULL,
+    KV_WAITING_MIN,
+    NO_QUEUE,
+    RANK_SKEW,
+    SCHEDULER_SHARE,
+    SCHEDULER_WAITING_MIN,
+    SEEN_SHARE,
+    WAITING_MIN,
+    WAITING_SHARE,
+)
+from lab.records import Trial
 from tests.builders import trial_in_memory
 
 
@@ -77,41 +90,155 @@ def test_the_queue_that_counts_grows_with_the_load() -> None:
     assert capped(100, 96, 96.0, WAITING_SHARE * 100 - 0.01) is None
 
 
-@pytest.mark.parametrize(("cap", "running"), [(None, 8.0), (8, None)])
-def test_without_a_cap_or_a_gauge_nothing_is_claimed(cap: float | None, running: float | None) -> None:
-    assert capped(16, cap, running, 8.0) is None
+def test_without_a_gauge_nothing_is_claimed() -> None:
+    assert capped(16, 8, None, 8.0) is None
+
+
+def test_a_queue_before_a_server_whose_cap_is_unknown_is_told_without_a_cap() -> None:
+    code = capped(16, None, 8.0, 8.0)
+    assert code is not None and (code.severity, code.figures["reason"]) == (INVALID, "scheduler")
+    assert "its cap is unknown" in code.text
 
 
 def test_a_load_of_just_the_cap_is_silent() -> None:
     assert capped(8, 8, 8.0, 2.0) is None
 
 
+def test_in_an_open_loop_a_queue_is_part_of_the_load() -> None:
+    changes = {"concurrency": 16, "client.littles_law": 16.0, "server.running": 8.0, "server.waiting": 8.0}
+    assert batch_cap(trial_in_memory(changes, {"cap": 8}), Context()) is not None
+    assert batch_cap(trial_in_memory({**changes, "client.arrivals": "poisson"}, {"cap": 8}), Context()) is None
+
+
+def load(
+    running: float, waiting: float, usage: float | None = 0.3, preemptions: float | None = None, **facts: Any
+) -> Trial:
+    """Sixteen clients on a server that could run them all."""
+    delta = {} if preemptions is None else {"preemptions": preemptions}
+    changes = {
+        "concurrency": 16,
+        "client.littles_law": 16.0,
+        "client.in_flight_bins": [16.0] * 12,
+        "server.running": running,
+        "server.waiting": waiting,
+        "server.kv_usage_max": usage,
+        "server.delta": delta,
+    }
+    return trial_in_memory(changes, facts={"cap": 32, **facts})
+
+
+FREE = load(16.0, 0.0)
+
+
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("trial", "fires"),
     [
-        ({"server.running": None}, "running"),
-        ({"server.waiting": None}, "waiting"),
-        ({"server.running": None, "server.waiting": None}, "running and waiting"),
+        (load(13.0, 3.0, KV_FULL), True),
+        (load(13.0, 3.0, KV_FULL - 0.01), False),
+        (load(13.0, 3.0, 0.3, 22.0), True),
+        (load(13.0, 3.0, 0.3, 0.0), False),
+        (load(13.0, 3.0, None, 22.0), True),
+        (load(CAP_FILLED_SHARE * 16, 3.0, 1.0), False),
+        (load(15.0, KV_WAITING_MIN, 1.0), True),
+        (load(15.3, 0.0, 1.0), False),
     ],
 )
-def test_a_gauge_that_is_absent_is_named(changes: dict[str, None], named: str) -> None:
-    code = metric_absent(trial_in_memory(changes), Context())
-    assert code is not None
-    assert (code.code, code.severity) == ("metric-absent", INVALID)
-    assert f"no value for {named};" in code.text
+def test_fewer_run_than_could_and_the_cache_is_full(trial: Trial, fires: bool) -> None:
+    code = kv_bound(trial, Context())
+    assert (code is not None) == fires
+    if code is not None:
+        assert (code.code, code.severity) == ("kv-bound", INVALID)
+        assert batch_cap(trial, Context()) is None
 
 
-def test_gauges_at_zero_are_present() -> None:
-    assert metric_absent(trial_in_memory({"server.running": 0.0, "server.waiting": 0.0}), Context()) is None
+def test_a_cache_that_the_lever_filled_is_a_finding() -> None:
+    code = kv_bound(load(13.0, 3.0, 1.0), Context(control=FREE))
+    assert code is not None and (code.code, code.severity) == ("capacity-limited", FINDING)
+    assert code.figures["reason"] == "kv"
+    same = kv_bound(load(13.0, 3.0, 1.0), Context(control=load(13.0, 3.0, 1.0)))
+    assert same is not None and same.code == "kv-bound"
 
 
-def test_too_few_samples_are_not_believed() -> None:
-    assert gate_misaligned(trial_in_memory({"server.samples": SAMPLES_MIN}), Context()) is None
-    code = gate_misaligned(trial_in_memory({"server.samples": SAMPLES_MIN - 1}), Context())
-    assert code is not None
-    assert (code.code, code.severity) == ("gate-misaligned", INVALID)
-    assert f"only {SAMPLES_MIN - 1} samples" in code.text
+@pytest.mark.parametrize(
+    ("trial", "fires"),
+    [
+        (load(10.0, 6.0), True),
+        (load(SCHEDULER_SHARE * 16, 6.0), False),
+        (load(14.0, SCHEDULER_WAITING_MIN), True),
+        (load(14.0, SCHEDULER_WAITING_MIN - 0.01), False),
+        (load(10.0, 6.0, None), False),
+    ],
+)
+def test_a_queue_before_a_server_with_room_is_its_schedulers(trial: Trial, fires: bool) -> None:
+    code = batch_cap(trial, Context())
+    assert (code is not None) == fires
+    if code is not None:
+        assert (code.code, code.severity, code.figures["reason"]) == ("batch-cap", INVALID, "scheduler")
 
 
-def test_an_absent_gauge_is_told_once() -> None:
-    assert gate_misaligned(trial_in_memory({"server.samples": 0, "server.running": None}), Context()) is None
+def test_a_scheduler_that_the_lever_slowed_is_a_finding() -> None:
+    code = batch_cap(load(10.0, 6.0), Context(control=FREE))
+    assert code is not None and (code.code, code.severity) == ("capacity-limited", FINDING)
+
+
+def seen(running: float, waiting: float = 0.0, little: float = 16.0, **changes: Any) -> Code | None:
+    fields = {
+        "concurrency": 16,
+        "client.littles_law": little,
+        "server.running": running,
+        "server.waiting": waiting,
+        "server.held_error": 0.0,
+        **changes,
+    }
+    return client_inflight_illusion(trial_in_memory(fields, facts={"cap": 32}), Context())
+
+
+def test_requests_that_the_server_never_saw_are_an_illusion() -> None:
+    code = seen(10.0)
+    assert code is not None and (code.code, code.severity) == ("client-inflight-illusion", INVALID)
+    assert "the client held 16.0 in flight, the server saw 10.0" in code.text
+
+
+@pytest.mark.parametrize(
+    ("code", "fires"),
+    [
+        (seen(SEEN_SHARE * 16 - 0.01), True),
+        (seen(SEEN_SHARE * 16), False),
+        (seen(10.0, NO_QUEUE - 0.01), True),
+        (seen(10.0, NO_QUEUE), False),
+        (seen(8.0, little=CLIENT_FULL * 16), True),
+        (seen(8.0, little=CLIENT_FULL * 16 - 0.01), False),
+        (seen(10.0, **{"server.held_error": 0.89}), True),
+        (seen(10.0, **{"server.held_error": 0.91}), False),
+        (seen(10.0, **{"client.sent": 15}), False),
+    ],
+)
+def test_an_illusion_is_clear_beyond_the_error_of_its_samples(code: Code | None, fires: bool) -> None:
+    assert (code is not None) == fires
+
+
+def test_a_full_server_whose_queue_gauge_shows_nothing_is_no_illusion() -> None:
+    trial = trial_in_memory({"server.running": 2.0, "server.waiting": 0.0, "server.held_error": 0.0}, {"cap": 2})
+    assert client_inflight_illusion(trial, Context()) is None
+
+
+def test_a_dozen_idle_samples_of_a_quiet_open_loop_are_no_illusion() -> None:
+    quiet = {"client.arrivals": "poisson", "client.littles_law": 0.3}
+    assert seen(0.0, **quiet) is None
+    busy = {"client.arrivals": "poisson", "client.littles_law": 16.0, "server.samples": 1000}
+    assert seen(8.0, **busy) is not None
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "ranks", "skew", "fires"),
+    [
+        (1, 2, None, True), (2, 2, None, False), (8, 2, RANK_SKEW + 0.01, True), (8, 2, RANK_SKEW, False),
+        (1, 1, 2.0, False), (1, None, 2.0, False),
+    ],
+)  # fmt: skip
+def test_idle_data_parallel_ranks(concurrency: int, ranks: int | None, skew: float | None, fires: bool) -> None:
+    trial = trial_in_memory({"concurrency": concurrency, "server.rank_skew": skew}, facts={"ranks": ranks})
+    code = dp_underfilled(trial, Context())
+    assert (code is not None) == fires
+    if code is not None:
+        assert (code.code, code.severity) == ("dp-underfilled", WARNING)

@@ -22,7 +22,7 @@ def test_an_engine_is_found_by_its_name() -> None:
 
 
 def test_an_unknown_engine_gets_a_suggestion() -> None:
-    with pytest.raises(InputError, match="'llama_cpp' is no engine; did you mean 'llamacpp'"):
+    with pytest.raises(InputError, match="unknown engine 'llama_cpp'; did you mean 'llamacpp'"):
         engines.get("llama_cpp")
 
 

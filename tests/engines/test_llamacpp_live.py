@@ -17,8 +17,10 @@ import requests
 from lab import engines
 from lab.campaign import Arm, Limits
 from lab.engines._llamacpp_facts import LlamaCppServer
+from lab.engines.attach import recognise
 from lab.engines.base import ArmFailed
 from lab.engines.llamacpp import completes
+from lab.errors import InputError
 from lab.hosts import environment_of, marked_processes
 
 MakeArm = Callable[..., Arm]
@@ -209,3 +211,31 @@ def test_other_models_and_other_pages_are_not_taken_for_ours(arm: MakeArm, tmp_p
         server.url += "/elsewhere"
         with pytest.raises(requests.RequestException):
             server.sample()
+
+
+def test_a_server_that_somebody_else_runs_is_read_by_its_url(arm: MakeArm, tmp_path: Path, marker: str) -> None:
+    with llamacpp.launch(arm(), tmp_path, LIMITS, marker) as started:
+        with recognise(started.url) as found:
+            before = found.sample()
+            complete(found, "The sea is", 8)
+            after = found.sample()
+            facts = values(found)
+        assert started.alive(), "leaving an attached server does not end it"
+        assert (found.engine, found.model, found.url, found.missing) == ("llamacpp", started.model, started.url, ())
+        assert (found.pid, found.stop(), found.log_text()) == (None, None, "")
+        assert found.alive()
+    assert not found.alive()
+    assert after.counters["output_tokens"] - before.counters["output_tokens"] == 8
+    assert (after.running, after.waiting) == (0, 0)
+    assert facts == facts | {
+        "cap": 4,
+        "context_tokens": 1024,
+        "ranks": 1,
+        "checkpoint_format": "Q4_1",
+        "speculative": False,
+        "kv_dtype_k": None,
+        "omp_wait_policy": None,
+        "faked": None,
+    }
+    with pytest.raises(InputError, match="nothing listens there"):
+        recognise(started.url)

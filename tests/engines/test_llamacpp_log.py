@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.engines import _llamacpp_log as log_lines
-from lab.engines import _prometheus
 from lab.engines._llamacpp_facts import facts_of_log, kv_usage
 
 Captured = Callable[[str], str]
@@ -110,19 +109,6 @@ def test_an_error_about_a_request_does_not_hide_a_violent_end(captured: Captured
     served = captured("kv_q8_trimmed.log") + "0.16.673.003 E srv    send_error: task id = 507, error: request too long"
     assert log_lines.failure(served, -11).reason.startswith("killed by signal 11")
     assert log_lines.failure(served, 1).reason.startswith("task id = 507")
-
-
-def test_a_metrics_page_is_read_and_another_page_refused(captured: Captured) -> None:
-    page = _prometheus.parse(captured("metrics_loaded.txt"))
-    assert page["llamacpp:requests_processing"] == 2
-    assert page["llamacpp:requests_deferred"] == 4
-    labelled = _prometheus.parse(captured("metrics_spec.txt"))
-    positions, total = (f"llamacpp:spec_decode_num_accepted_tokens{end}_total" for end in ("_per_pos", ""))
-    assert labelled[positions] == labelled[total] > 0, "labels are summed"
-    assert _prometheus.parse("a 1 1700000000\n")["a"] == 1
-    for wrong in ("<html>", '{"error":{"code":501}}', "name"):
-        with pytest.raises(ValueError):
-            _prometheus.parse(wrong)
 
 
 def test_the_share_of_the_cache_in_use_comes_from_busy_slots(captured: Captured) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 
-def test_a_control_with_half_the_slots_makes_an_unrelated_lever_invalid(lab):
+
+def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_invalid(lab):
     path = lab.campaign(
-        server={"engine": "llamacpp", "flags": {"n_parallel": 2, "n_ctx": 4096}},
+        workloads={"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [8]}},
+        rule={"workload": "chat", "concurrency": 8, "passes": {"min": 1, "max": 1}},
         levers={"kv_cache_dtype": {"dtype": "q8_0"}},
     )
     answer = lab.run("run", path, "--no-publish")
@@ -13,8 +16,13 @@ def test_a_control_with_half_the_slots_makes_an_unrelated_lever_invalid(lab):
     row = lab.rows()["kv_cache_dtype"]
     assert row["verdict"] == "invalid"
     assert row["codes"] == ["batch-cap"]
-    assert "asked 4, ran 2.0" in row["reason"]
-    assert [launch.arm for launch in lab.latest().launches()] == ["control"]
+    assert "asked 8, ran 4.0" in row["reason"]
+    (control,) = lab.latest().launches()
+    assert control.arm == "control"
+    (trial,) = control.trials
+    assert trial.server["running"] == pytest.approx(4, abs=0.15)
+    assert trial.server["waiting"] == pytest.approx(4, abs=1.0)
+    assert trial.client["littles_law"] == pytest.approx(8, abs=0.2)
 
 
 def test_a_control_that_does_not_start_ends_the_run_with_the_engines_reason(lab):

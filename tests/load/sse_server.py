@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,21 +17,29 @@ Handler = Callable[[dict[str, Any], asyncio.StreamWriter], Awaitable[None]]
 
 
 class SseServer:
-    """`with SseServer(handler) as server:` answers every POST with `handler(body, writer)` on a thread of its own."""
+    """`with SseServer(handler) as server:` answers every POST with `handler(body, writer)` on a thread of its own.
 
-    def __init__(self, handler: Handler) -> None:
+    keep: read further requests from a connection after an answer, until the handler closes the writer; else every
+    connection is closed after its first. tls: speak https.
+    """
+
+    def __init__(self, handler: Handler, keep: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.bodies: list[dict[str, Any]] = []
+        self.heads: list[bytes] = []
+        self.connections = 0
         self.running = 0
         self.finished = 0
         self._handler = handler
+        self._keep = keep
+        self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def __enter__(self) -> SseServer:
         self._thread.start()
-        start = asyncio.start_server(self._answer, "127.0.0.1", 0)
+        start = asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=self._tls)
         self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result(5)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -50,22 +59,29 @@ class SseServer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-            body = json.loads(await reader.readexactly(length))
-            self.bodies.append(body)
-            self.running += 1
-            try:
-                await self._handler(body, writer)
-                await writer.drain()
-            finally:
-                self.running -= 1
-            self.finished += 1
-        except (ConnectionError, asyncio.IncompleteReadError):
+            await self._answer_one(reader, writer)
+            while self._keep and not writer.is_closing():
+                await self._answer_one(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        body = json.loads(await reader.readexactly(length))
+        self.heads.append(head)
+        self.bodies.append(body)
+        self.running += 1
+        try:
+            await self._handler(body, writer)
+            await writer.drain()
+        finally:
+            self.running -= 1
+        self.finished += 1
 
 
 def event(content: Any) -> bytes:

@@ -1,140 +1,212 @@
-"""Streams cut, counted and judged, without a network."""
+"""Streams counted and timed, without a network."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading import chunks, native, read, running
 from sse_server import DONE, ROLE, delta, event, usage
 
-from lab.load.answer import Answer, BrokenStream, error_message
-
 COUNT = ("timings", "predicted_n")
-
-
-def read(*pieces: bytes, path: tuple[str, ...] | None = None) -> tuple[Answer, object]:
-    """Feed the pieces at seconds 1, 2, 3 …"""
-    answer = Answer(path)
-    for second, piece in enumerate(pieces, 1):
-        answer.feed(piece, float(second))
-    return answer, answer.close(float(len(pieces)))
 
 
 def test_role_null_and_empty_chunks_are_not_the_first_token():
     answer, fault = read(ROLE, delta(content=""), delta(content="a"), delta("stop"), usage(1), DONE)
     assert fault is None
-    assert answer.first_token_s == 3.0
-    assert (answer.chunk_s, answer.chunk_tokens) == ([3.0], [1])
+    assert (answer.first_event_s, answer.first_token_s, answer.last_event_s) == (1.0, 3.0, 6.0)
+    assert chunks(answer) == [(3.0, 1)]
 
 
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_is_a_token(name: str):
-    answer, fault = read(ROLE, delta(**{name: "hm"}), delta(content="a"), usage(2), DONE)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reasoning_content": "hm"},
+        {"reasoning": "hm"},
+        {"content": None, "reasoning_content": "hm", "tool_calls": None},
+        {"tool_calls": [{"index": 0, "function": {"name": "look", "arguments": ""}}]},
+        {"content": [{"type": "text", "text": "parts"}]},
+    ],
+)
+def test_thinking_and_calling_are_tokens(fields: dict):
+    answer, fault = read(ROLE, delta(**fields), delta(content="a"), usage(2), DONE)
     assert fault is None
     assert answer.first_token_s == 2.0
     assert answer.output_tokens == 2
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_thinking_is_told_from_speaking(name: str):
+    assert read(delta(**{name: "hm"}), DONE)[0].reasoning_seen
+    assert read(delta(content="a"), delta(**{name: "hm", "content": "so"}), DONE)[0].reasoning_seen
+    assert not read(delta(content="a", **{name: None}), DONE)[0].reasoning_seen
+
+
+def test_comment_is_no_event():
+    answer, _ = read(b": ping\n\n", ROLE, delta(content="a"), DONE)
+    assert answer.first_event_s == 2.0
+
+
 def test_running_count_gives_several_tokens_to_one_chunk():
     answer, _ = read(delta(content="a", count=1), delta(content="b c d", count=4), usage(4), DONE, path=COUNT)
-    assert answer.chunk_tokens == [1, 3]
+    assert list(answer.chunk_tokens) == [1, 3]
     assert answer.tokens_source == "timings.predicted_n"
+
+
+@pytest.mark.parametrize("path", [None, ("usage", "completion_tokens"), COUNT])
+def test_running_count_is_found_where_the_api_has_it(path: tuple[str, ...] | None):
+    answer, _ = read(running(0, role="assistant"), running(2, content="a b"), running(5, content="c"), DONE, path=path)
+    assert chunks(answer) == [(2.0, 2), (3.0, 3)]
+    assert answer.tokens_source == "usage.completion_tokens"
+    assert (answer.first_chunk_tokens, answer.totals.prompt_tokens) == (2, 7)
+
+
+def test_the_engines_own_count_comes_first():
+    both = event(
+        {"choices": [{"delta": {"content": "a"}}], "timings": {"predicted_n": 3}, "usage": {"completion_tokens": 2}}
+    )
+    assert read(both, DONE, path=COUNT)[0].tokens_source == "timings.predicted_n"
+    assert read(both, DONE)[0].tokens_source == "usage.completion_tokens"
+
+
+def test_cut_answer_keeps_what_was_known_of_its_prompt_and_nothing_stale_of_its_output():
+    timings = {"predicted_n": 1, "prompt_n": 6, "cache_n": 2, "draft_n": 0, "draft_n_accepted": 0, "prompt_ms": 10.0}
+    first = event({"choices": [{"delta": {"content": "a"}}], "timings": timings})
+    answer, fault = read(first, delta(content="b", count=4), delta(content="c", count=9), path=COUNT)
+    totals = answer.totals
+    assert (fault.kind, answer.output_tokens) == ("disconnected", 9)
+    assert (totals.prompt_tokens, totals.cached_tokens, totals.server_prefill_s) == (8, 2, 0.01)
+    assert (totals.output_tokens, totals.draft_tokens, totals.draft_accepted) == (None, None, None)
+
+
+def test_tokens_without_text_count_where_they_arrived_and_belong_to_the_first_text():
+    answer, _ = read(running(0, role="assistant"), running(3), running(4, content="a"), running(6, content="b"), DONE)
+    assert chunks(answer) == [(2.0, 3), (3.0, 1), (4.0, 2)]
+    assert (answer.first_token_s, answer.first_chunk_tokens) == (3.0, 4)
+
+
+def test_chunk_without_its_count_waits_for_the_next():
+    answer, _ = read(running(1, content="a"), delta(content="b"), running(4, content="c"), DONE)
+    assert chunks(answer) == [(1.0, 1), (3.0, 3)]
 
 
 def test_end_token_without_text_counts_where_the_server_counted_it():
     last = usage(3, timings={"predicted_n": 3, "draft_n": 8, "draft_n_accepted": 5})
     answer, _ = read(delta(content="a", count=1), delta(content="b", count=2), delta("stop"), last, DONE, path=COUNT)
-    assert (answer.chunk_s, answer.chunk_tokens) == ([1.0, 2.0, 4.0], [1, 1, 1])
-    assert (answer.draft_tokens, answer.draft_accepted) == (8, 5)
+    assert chunks(answer) == [(1.0, 1), (2.0, 1), (4.0, 1)]
+    assert (answer.totals.draft_tokens, answer.totals.draft_accepted) == (8, 5)
 
 
-def test_usage_larger_than_the_chunks_goes_to_the_last_chunk():
-    answer, _ = read(delta(content="a"), delta(content="b"), usage(7), DONE)
-    assert answer.chunk_tokens == [1, 6]
-    assert (answer.output_tokens, answer.tokens_source) == (7, "usage")
+def test_count_that_only_the_last_chunk_has_is_no_running_count():
+    last = event({"choices": [], "timings": {"predicted_n": 4, "prompt_n": 3, "cache_n": 2}})
+    answer, _ = read(*[delta(content="abc")] * 4, delta("stop"), last, DONE, path=COUNT)
+    assert (answer.tokens_source, list(answer.chunk_tokens)) == ("usage", [1, 1, 1, 1])
+    assert (answer.totals.prompt_tokens, answer.totals.cached_tokens) == (5, 2)
 
 
-def test_usage_smaller_than_the_chunks_is_believed():
+def test_count_in_the_final_usage_alone_is_no_running_count_even_without_text():
+    answer, fault = read(ROLE, delta("stop"), usage(3), DONE)
+    assert fault is None
+    assert (answer.output_tokens, chunks(answer), answer.first_token_s) == (3, [(4.0, 3)], None)
+    assert answer.tokens_source == "usage"
+
+
+def test_few_tokens_more_than_chunks_go_to_the_last():
+    answer, _ = read(*[delta(content="a")] * 20, usage(21), DONE)
+    assert list(answer.chunk_tokens) == [1] * 19 + [2]
+    assert (answer.output_tokens, answer.tokens_source, answer.first_chunk_tokens) == (21, "usage", 1)
+
+
+def test_many_tokens_more_than_chunks_are_shared_by_length():
+    answer, _ = read(delta(content="abcdef"), delta(content="gh"), usage(10), DONE)
+    assert list(answer.chunk_tokens) == [7, 3]
+    assert answer.first_chunk_tokens == 7
+
+
+def test_fewer_tokens_than_chunks_are_believed():
     answer, _ = read(*[delta(content="a")] * 4, usage(2), DONE)
-    assert answer.chunk_tokens == [1, 1, 0, 0]
+    assert list(answer.chunk_tokens) == [1, 0, 1, 0]
     assert answer.output_tokens == 2
 
 
-def test_without_usage_the_chunks_are_counted_and_nothing_is_invented():
-    answer, fault = read(ROLE, delta(content="a"), delta("stop"), DONE)
+def test_running_count_that_ran_ahead_is_taken_back_at_the_end():
+    answer, _ = read(running(2, content="a"), running(9, content="b"), usage(4), DONE)
+    assert list(answer.chunk_tokens) == [2, 2]
+
+
+def test_whole_answer_in_one_chunk_has_no_other_chunk():
+    answer, fault = read(ROLE, delta("stop", content="all of it"), usage(50), DONE)
     assert fault is None
-    assert (answer.output_tokens, answer.tokens_source) == (1, "chunks")
-    assert (answer.prompt_tokens, answer.cached_tokens, answer.draft_tokens) == (None, None, None)
-
-
-def test_tokens_that_never_show_as_text_are_counted_without_a_first_token():
-    answer, fault = read(ROLE, delta("stop"), usage(3), DONE)
-    assert fault is None
-    assert (answer.output_tokens, answer.chunk_tokens, answer.first_token_s) == (3, [3], None)
-
-
-def test_no_token_is_empty():
-    assert read(ROLE, delta("stop"), usage(0), DONE)[1].kind == "empty"
-
-
-def test_stream_that_breaks_off_is_disconnected():
-    assert read(ROLE, delta(content="a"))[1].kind == "disconnected"
-
-
-def test_finish_reason_ends_a_stream_that_never_says_done():
-    assert read(delta(content="a"), delta("stop"))[1] is None
-
-
-@pytest.mark.parametrize("payload", [b"{not json", b"[1, 2]", b'"text"'])
-def test_garbage_is_bad_sse(payload: bytes):
-    with pytest.raises(BrokenStream) as broken:
-        Answer().feed(event(payload), 1.0)
-    assert broken.value.fault.kind == "bad-sse"
-
-
-@pytest.mark.parametrize("stream", [event({"error": {"message": "no room"}}), b'error: {"message": "no room"}\n\n'])
-def test_error_inside_a_stream_keeps_the_servers_words(stream: bytes):
-    with pytest.raises(BrokenStream) as broken:
-        Answer().feed(stream, 1.0)
-    assert (broken.value.fault.kind, broken.value.fault.text) == ("server-error", "no room")
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b'{"error": {"message": "too long"}}', "too long"),
-        (b'{"detail": "Not Found"}', "Not Found"),
-        (b'{"error": "busy"}', "busy"),
-        (b"<html>Bad Gateway</html>", "<html>Bad Gateway</html>"),
-        (b"", ""),
-    ],
-)
-def test_error_message_of_the_usual_shapes(body: bytes, message: str):
-    assert error_message(body) == message
-
-
-STREAM = (
-    b": ping\r\n\r\n" + ROLE + delta(content="a\u00e9", count=1) + delta(content="b", count=3).replace(b"\n", b"\r\n")
-) + (delta("length", count=3) + usage(4, timings={"predicted_n": 4}) + DONE)
-
-
-@given(st.lists(st.integers(0, len(STREAM)), max_size=12).map(sorted))
-def test_where_the_network_cuts_changes_nothing(cuts: list[int]):
-    edges = [0, *cuts, len(STREAM)]
-    answer, fault = read(*(STREAM[a:b] for a, b in pairwise(edges)), path=COUNT)
-    assert fault is None
-    assert answer.done
-    assert (answer.chunk_tokens, answer.output_tokens) == ([1, 2, 1], 4)
-    assert answer.finish_reason == "length"
-    assert answer.chunk_s == sorted(answer.chunk_s)
+    assert (chunks(answer), answer.first_chunk_tokens) == ([(2.0, 50)], 50)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=20), st.one_of(st.none(), st.integers(1, 60)))
+@settings(deadline=None)
 def test_chunks_always_add_up_to_the_output(sizes: list[int], total: int | None):
-    stream = [delta(content="x") for _ in sizes]
+    stream = [delta(content="x" * size) for size in sizes]
     answer, _ = read(*stream, *([] if total is None else [usage(total)]), DONE)
     assert sum(answer.chunk_tokens) == answer.output_tokens
     assert answer.output_tokens == (len(sizes) if total is None else total)
     assert len(answer.chunk_s) == len(answer.chunk_tokens)
+    assert 1 <= answer.first_chunk_tokens <= answer.output_tokens
+
+
+def test_without_usage_the_chunks_are_counted_and_nothing_is_invented():
+    answer, fault = read(ROLE, delta(reasoning="hm "), delta(content="a"), delta("stop"), DONE)
+    assert fault is None
+    assert (answer.output_tokens, answer.tokens_source, answer.text) == (2, "chunks", "hm a")
+    totals = answer.totals
+    assert (totals.prompt_tokens, totals.cached_tokens, totals.draft_tokens, totals.reasoning_tokens) == (None,) * 4
+
+
+def test_tokenizer_count_is_spread_over_the_chunks():
+    answer, _ = read(delta(content="abcdefgh"), delta(content="ij"), delta("stop"), DONE)
+    answer.recount(12)
+    assert (answer.output_tokens, answer.tokens_source, answer.text) == (12, "tokenizer", None)
+    assert list(answer.chunk_tokens) == [9, 3]
+    assert answer.first_chunk_tokens == 9
+
+
+def test_counted_answer_keeps_no_text_and_is_not_recounted():
+    answer, _ = read(delta(content="a"), usage(1), DONE)
+    assert answer.text is None
+    with pytest.raises(ValueError, match="nobody counted"):
+        answer.recount(3)
+
+
+def test_broken_off_answer_keeps_its_text_for_a_count():
+    answer, fault = read(delta(content="a b"), delta(content=" c"))
+    assert fault.kind == "disconnected"
+    assert answer.text == "a b c"
+
+
+def test_cumulative_text_is_counted_once():
+    stream = [
+        native(1, "a"),
+        native(3, "a b c"),
+        native(4, "a b c d", {"type": "length", "length": 4}, e2e_latency=0.5),
+    ]
+    answer, fault = read(*stream, DONE, api="generate")
+    assert fault is None
+    assert chunks(answer) == [(1.0, 1), (2.0, 2), (3.0, 1)]
+    assert (answer.tokens_source, answer.finish_reason) == ("meta_info.completion_tokens", "length")
+    totals = answer.totals
+    assert (totals.prompt_tokens, totals.cached_tokens, totals.server_e2e_s) == (5, 2, 0.5)
+
+
+def test_loop_is_seen_in_cumulative_and_incremental_text():
+    words = [" blue"] * 40
+    cumulative = [native(n, "".join(words[:n])) for n in range(1, 41)]
+    incremental = [native(n, word, ids=1) for n, word in enumerate(words, 1)]
+    assert read(*cumulative, DONE, api="generate")[0].repeats is True
+    assert read(*incremental, DONE, api="generate")[0].repeats is True
+
+
+def test_native_request_that_the_server_gave_up_is_a_server_error():
+    answer, fault = read(native(1, "a"), native(1, "a", {"type": "abort", "message": "x"}), DONE, api="generate")
+    assert (fault.kind, answer.finish_reason) == ("server-error", "abort")
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_chat_request_that_the_server_gave_up_is_a_server_error(reason: str):
+    assert read(delta(content="a"), delta(reason), usage(1), DONE)[1].kind == "server-error"

@@ -3,209 +3,175 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from sse_server import DONE, ROLE, SseServer, delta, head, usage
+from scripted import END, LIMITS, STREAM, drive, json_answer, prompts, silent, steady, target, window
+from sse_server import DONE, SseServer, chunked, delta
 
 from lab import load
-from lab.load.client_process import ClientProcess
+from lab.errors import InputError
+from lab.load import record
+from lab.observe import IdleLook
 from lab.observe.machine import is_running
 
-TOKENS = 12
-PROMPTS = load.build(SimpleNamespace(kind="chat"), "test", 500)
-COUNT = ("timings", "predicted_n")
-ROOT = Path(__file__).parents[2]
+SECRET = "Bearer sk-a-long-secret-key"
 
 
-def steady(pause: float = 0.01):
-    """A handler that emits one counted token after every pause, as many as were asked for."""
+@dataclass
+class Trial:
+    """One trial that went well, and what the server saw of it."""
 
-    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
-        writer.write(head() + ROLE)
-        for count in range(1, body["max_tokens"] + 1):
-            await asyncio.sleep(pause)
-            writer.write(delta(content="a", count=count))
-            await writer.drain()
-        writer.write(delta("length") + usage(body["max_tokens"]) + DONE)
-
-    return answer
+    measured: load.Measured
+    events: list[dict[str, Any]]
+    server: SseServer
+    prompts: load.Prompts
+    folder: Path
 
 
-async def refuse(body: dict, writer: asyncio.StreamWriter) -> None:
-    """A handler that turns everything down."""
-    text = b'{"error": {"message": "the prompt is too long"}}'
-    writer.write(head(400, "application/json", Content_Length=str(len(text))) + text)
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """A trial at a concurrency of three, with a key."""
+    folder = tmp_path_factory.mktemp("trial")
+    events: list[dict[str, Any]] = []
+    workload = prompts()
+    with SseServer(steady(), keep=True) as server:
+        measured = drive(
+            server,
+            folder,
+            workload,
+            on_progress=events.append,
+            idle=IdleLook(0.0, {}),
+            window=window(1.0),
+            target={"headers": {"Authorization": SECRET}, "extras": {"cache_prompt": False}},
+        )
+        yield Trial(measured, events, server, workload, folder)
 
 
-def drive(server: SseServer, folder: Path, **changes: Any) -> load.Measured:
-    """A short trial at a concurrency of three."""
-
-    def sample() -> SimpleNamespace:
-        counters = {"requests_finished": float(server.finished)}
-        return SimpleNamespace(running=float(server.running), waiting=0.0, kv_usage=None, counters=counters)
-
-    arguments = {
-        "concurrency": 3,
-        "output_tokens": TOKENS,
-        "window": SimpleNamespace(warmup_seconds=0.3, seconds=1.2),
-        "limits": SimpleNamespace(stall_seconds=10, drain_seconds=5),
-        "extras": {"cache_prompt": False},
-        "tokens_path": COUNT,
-        "sample": sample,
-        "server_pid": None,
-        "folder": folder,
-    }
-    return load.drive(server.url, "m", PROMPTS, **(arguments | changes))
-
-
-def ends(pid: int, seconds: float = 10) -> bool:
-    """Whether the process ends by itself."""
-    deadline = time.monotonic() + seconds
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_running(pid)
-
-
-def test_a_trial_and_its_record(tmp_path: Path):
-    events = []
-    with SseServer(steady()) as server:
-        measured = drive(server, tmp_path, on_progress=events.append, idle_running_max=0.0)
-    client, metrics = measured.client, measured.metrics
-    assert measured.window["closed_s"] - measured.window["opened_s"] == measured.window["seconds"]
-    assert measured.window["seconds"] == pytest.approx(1.2)
-    assert measured.prompts == {"salt": "test", "digest": PROMPTS.digest, "count": 500}
-    assert client["completed"] == client["sent"] == len(server.bodies)
-    assert measured.server["delta"] == {"requests_finished": client["completed"]}
-    assert client["output_tokens"] == sum(body["max_tokens"] for body in server.bodies)
+def test_a_trial_and_its_record(trial: Trial):
+    client, server, span = trial.measured.client, trial.measured.server, trial.measured.window
+    assert client["completed"] == client["sent"] == len(trial.server.bodies)
+    assert server["delta"] == {"requests_finished": client["completed"]}
+    assert (server["requests_before"], server["idle_running_max"], server["idle_grew"]) == (0, 0, {})
+    assert server["counters_before_s"] < 0 < span["seconds"] < server["counters_after_s"]
+    assert client["output_tokens"] == sum(body["max_tokens"] for body in trial.server.bodies)
     assert client["tokens_source"] == "timings.predicted_n"
-    assert (client["failed"], client["aborted"], client["drained"], client["clients_started"]) == (
-        0,
-        0,
-        True,
-        3,
-    )
+    assert (client["failed"], client["aborted"], client["drained"], client["clients_started"]) == (0, 0, True, 3)
     assert 0 < client["window_tokens"] < client["output_tokens"]
     assert 2 < client["littles_law"] <= 3
-    assert metrics["output_tok_s"] == pytest.approx(client["window_tokens"] / 1.2)
-    assert measured.server["idle_running_max"] == 0
-    assert [e["event"] for e in events if e["event"] != "progress"] == [
+    assert trial.measured.metrics["output_tok_s"] == pytest.approx(client["window_tokens"])
+    assert trial.measured.prompts == trial.prompts.record()
+    assert trial.measured.steady["outcome"]
+    assert trial.measured.machine["machine_memory_bytes"] > 0
+    assert [e["event"] for e in trial.events if e["event"] != "progress"] == [
         "ready", "window-open", "window-closed", "drained", "done",
     ]  # fmt: skip
 
-    requests = pq.read_table(tmp_path / "requests.parquet").to_pandas()
-    assert len(requests) == client["sent"]
+
+def test_the_window_says_where_it_lies(trial: Trial):
+    span, requests = trial.measured.window, record.read(trial.folder / "requests.parquet")
+    assert span["seconds"] == span["closed_s"] - span["opened_s"] == pytest.approx(1.0)
+    assert (span["warmup_seconds"], span["min_steady_seconds"], span["time_factor"]) == (0.1, 1.0, 1)
+    assert (span["offset_s"], span["offset_error_s"]) == (None, None)
+    assert span["started_s"] == requests.sent_s.min() < span["opened_s"]
+    assert span["drained_s"] == requests.end_s.max() > span["closed_s"]
+
+
+def test_the_tables(trial: Trial):
+    requests = record.read(trial.folder / "requests.parquet")
+    assert len(requests) == trial.measured.client["sent"]
     assert set(requests.phase) == {"warmup", "window"}
     assert requests.error.isna().all()
     assert (requests.chunk_tokens.map(sum) == requests.output_tokens).all()
-    assert pq.read_table(tmp_path / "timeline.parquet").num_rows >= 3
+    timeline = pq.read_table(trial.folder / "timeline.parquet").to_pandas()
+    assert len(timeline) >= 3
+    assert timeline.t_s.iloc[0] < requests.sent_s.min()
+    assert timeline.t_s.iloc[-1] > requests.end_s.max()
 
 
-def test_a_server_that_turns_down_what_is_beyond_its_limit_is_measured_all_the_same(tmp_path: Path):
-    inside = 0
+def test_requests_say_what_the_arm_and_the_house_want(trial: Trial):
+    bodies = trial.server.bodies
+    assert {(body["temperature"], body["seed"], body["stream"], body["cache_prompt"]) for body in bodies} == {
+        (0, 1, True, False)
+    }
+    sent = [body["messages"] for body in bodies]
+    assert sorted(map(str, sent)) == sorted(str(item["messages"]) for item in trial.prompts.items[: len(sent)])
 
-    async def limited(body: dict, writer: asyncio.StreamWriter) -> None:
-        nonlocal inside
-        if inside >= 1:
-            writer.write(head(429, "application/json", Content_Length="2") + b"{}")
+
+def test_a_key_is_sent_and_kept_nowhere(trial: Trial):
+    assert all(f"Authorization: {SECRET}".encode() in head for head in trial.server.heads)
+    told = str(asdict(trial.measured)) + str(trial.events) + str(target(trial.server, headers={"A": SECRET}))
+    assert "secret" not in told
+    for path in trial.folder.rglob("*"):
+        assert b"secret" not in path.read_bytes()
+
+
+def test_virtual_time(tmp_path: Path):
+    limits = SimpleNamespace(stall_seconds=30, drain_seconds=40)
+    workload = prompts(arrivals="constant", rate_rps=3, ignore_eos=True, concurrency=[20])
+    with SseServer(steady(), keep=True) as server:
+        trial = drive(
+            server, tmp_path, workload, concurrency=20, window=window(8, 2), limits=limits, target={"time_factor": 10.0}
+        )
+    span, client, requests = trial.window, trial.client, record.read(tmp_path / "requests.parquet")
+    assert (span["seconds"], span["warmup_seconds"], span["time_factor"]) == (pytest.approx(8), 2, 10)
+    assert span["closed_s"] - span["opened_s"] == pytest.approx(0.8)
+    assert client["achieved_rps"] == pytest.approx(3, abs=0.5)
+    assert requests.due_s.diff().dropna().tolist() == pytest.approx([1 / 30] * (len(requests) - 1))
+    assert trial.metrics["output_tok_s"] == client["window_tokens"] / span["seconds"]
+    assert client["e2e_mean_ms"] >= 1200
+    assert trial.server["counters_before_s"] < -2
+    assert {body["ignore_eos"] for body in server.bodies} == {True}
+
+
+def test_two_processes_leave_one_table_and_both_count_what_nobody_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def words(body: dict, writer: asyncio.StreamWriter) -> None:
+        if "content" in body:
+            writer.write(json_answer({"tokens": list(range(len(body["content"].split())))}))
             return
-        inside += 1
-        try:
-            await steady()(body, writer)
-        finally:
-            inside -= 1
+        writer.write(STREAM)
+        for _ in range(max(1, body["max_tokens"] // 3)):
+            await asyncio.sleep(0.01)
+            writer.write(chunked(delta(content="three words here ")))
+        writer.write(chunked(delta("length") + DONE) + END)
 
-    with SseServer(limited) as server:
-        measured = drive(server, tmp_path, limits=SimpleNamespace(stall_seconds=2, drain_seconds=5))
-    assert measured.client["errors"]["rate-limited"] == measured.client["failed"] > 0
-    assert measured.client["window_tokens"] > 0
-
-
-def test_requests_say_what_the_arm_and_the_house_want(tmp_path: Path):
-    with SseServer(steady()) as server:
-        drive(server, tmp_path)
-    body = server.bodies[-1]
-    assert (body["temperature"], body["stream"], body["cache_prompt"]) == (0, True, False)
-    assert body["stream_options"] == {"include_usage": True}
-    sent = [body["messages"] for body in server.bodies]
-    assert sorted(map(str, sent)) == sorted(map(str, PROMPTS.messages[: len(sent)]))
-
-
-def test_first_requests_are_staggered(tmp_path: Path):
-    with SseServer(steady()) as server:
-        drive(server, tmp_path)
-    caps = [body["max_tokens"] for body in server.bodies]
-    assert sorted(cap for cap in caps if cap != TOKENS) == [4, 8]
-    assert len(caps) > 5
+    monkeypatch.setattr(sys.modules["lab.load.drive"], "process_count", lambda concurrency: 2)
+    with SseServer(words, keep=True) as server:
+        client = drive(server, tmp_path).client
+    requests = record.read(tmp_path / "requests.parquet")
+    assert (client["processes"], client["clients_started"]) == (2, 3)
+    assert client["sent"] == len(requests) == sum("max_tokens" in body for body in server.bodies)
+    assert set(requests.process) == {0, 1}
+    assert (requests.client % 2 == requests.process).all()
+    assert requests.request.is_monotonic_increasing
+    assert list(requests[requests.phase == "warmup"].groupby("client").max_tokens.first()) == [4, 8, 12]
+    assert client["tokens_source"] == "tokenizer"
+    assert client["output_tokens"] == 3 * client["chunks"]
+    assert {path.name for path in tmp_path.iterdir()} == {"requests.parquet", "timeline.parquet"}
 
 
-def test_failed_requests_are_counted_and_the_rest_goes_on(tmp_path: Path):
-    async def every_fourth_fails(body: dict, writer: asyncio.StreamWriter) -> None:
-        fails = body["messages"] in [PROMPTS.messages[index] for index in range(3, 500, 4)]
-        await (refuse if fails else steady())(body, writer)
-
-    with SseServer(every_fourth_fails) as server:
-        measured = drive(server, tmp_path)
-    client = measured.client
-    assert client["errors"] == {"http-4xx": client["failed"]}
-    assert client["failed"] >= 1
-    assert client["completed"] + client["failed"] == client["sent"]
-    assert client["error_text"] == "the prompt is too long"
-    rows = pq.read_table(tmp_path / "requests.parquet").to_pandas()
-    assert set(rows.status[rows.error.notna()]) == {400}
-
-
-def test_requests_that_would_not_end_in_time_are_aborted_and_kept(tmp_path: Path):
-    with SseServer(steady(pause=0.1)) as server:
-        measured = drive(server, tmp_path, output_tokens=3000)
-    client = measured.client
-    assert (client["aborted"], client["sent"], client["completed"], client["drained"]) == (3, 3, 0, False)
-    assert client["window_tokens"] > 0
-    assert client["errors"] == {}
-    rows = pq.read_table(tmp_path / "requests.parquet").to_pandas()
-    assert list(rows.error) == ["aborted"] * 3
-    assert (rows.output_tokens > 0).all()
-
-
-def test_a_server_that_refuses_everything_is_quoted(tmp_path: Path):
-    with SseServer(refuse) as server, pytest.raises(load.LoadFailed, match="the prompt is too long"):
-        drive(server, tmp_path)
-
-
-def test_a_server_that_never_gives_a_token(tmp_path: Path):
-    async def silent(body: dict, writer: asyncio.StreamWriter) -> None:
-        writer.write(head() + ROLE)
-        await asyncio.sleep(60)
-
-    limits = SimpleNamespace(stall_seconds=0.5, drain_seconds=5)
-    with SseServer(silent) as server, pytest.raises(load.LoadFailed, match=r"no request produced a token"):
+def test_a_failed_trial_is_quoted_and_leaves_its_tables(tmp_path: Path):
+    limits = SimpleNamespace(stall_seconds=0.3, drain_seconds=5)
+    with (
+        SseServer(silent) as server,
+        pytest.raises(load.LoadFailed, match=f"{server.url}: no request produced a token"),
+    ):
         drive(server, tmp_path, limits=limits)
-
-
-def test_a_server_that_goes_away_ends_the_trial_early(tmp_path: Path):
-    window = SimpleNamespace(warmup_seconds=0.1, seconds=300)
-    with SseServer(steady()) as server:
-
-        def go_away(event: dict) -> None:
-            if event["event"] == "window-open":
-                server.stop_listening()
-
-        with pytest.raises(load.LoadFailed, match="no longer accepts connections"):
-            drive(server, tmp_path, window=window, on_progress=go_away)
-    rows = pq.read_table(tmp_path / "requests.parquet").to_pandas()
-    assert {"disconnected", "connect"} <= set(rows.error.dropna())
+    assert set(record.read(tmp_path / "requests.parquet").error) <= {"stalled", "aborted"}
+    assert (tmp_path / "timeline.parquet").exists()
 
 
 def test_a_server_process_that_dies_ends_the_trial_early(tmp_path: Path):
-    window = SimpleNamespace(warmup_seconds=0.1, seconds=300)
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         with SseServer(steady()) as server:
@@ -215,7 +181,7 @@ def test_a_server_process_that_dies_ends_the_trial_early(tmp_path: Path):
                     process.kill()
 
             with pytest.raises(load.LoadFailed, match="ended during the trial"):
-                drive(server, tmp_path, window=window, on_progress=end, server_pid=process.pid)
+                drive(server, tmp_path, window=window(300), on_progress=end, target={"pid": process.pid})
     finally:
         process.kill()
         process.communicate()
@@ -227,61 +193,40 @@ def test_a_server_that_tells_nothing_of_itself_fails_before_the_load(tmp_path: P
 
     with SseServer(steady()) as server:
         with pytest.raises(load.LoadFailed, match="metrics are gone"):
-            drive(server, tmp_path, sample=sample)
+            drive(server, tmp_path, target={"sample": sample})
         assert server.bodies == []
 
 
 def test_an_interrupt_ends_the_client(tmp_path: Path):
-    pids = []
+    pids: list[int] = []
 
     def interrupt(event: dict) -> None:
-        pids.extend([event["pid"]] if event["event"] == "ready" else [])
+        pids.extend(event.get("pids", []))
         if event["event"] == "window-open":
             raise KeyboardInterrupt
 
     with SseServer(steady()) as server, pytest.raises(KeyboardInterrupt):
         drive(server, tmp_path, on_progress=interrupt)
-    assert ends(pids[0])
+    deadline = time.monotonic() + 10
+    while is_running(pids[0]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(pids[0])
 
 
-OWNER = """
-import sys
-from pathlib import Path
-from types import SimpleNamespace
-from lab import load
-load.drive(
-    sys.argv[1], "m", load.build(SimpleNamespace(kind="chat"), "owner", 500),
-    concurrency=2, output_tokens=8, extras={}, tokens_path=None, server_pid=None,
-    window=SimpleNamespace(warmup_seconds=0.1, seconds=300),
-    limits=SimpleNamespace(stall_seconds=10, drain_seconds=5),
-    sample=lambda: SimpleNamespace(running=None, waiting=None, kv_usage=None, counters={}),
-    folder=Path(sys.argv[2]), on_progress=lambda event: print(event, flush=True),
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"items": []}, "holds no prompts"),
+        ({"items": [{"input_ids": [1]}]}, "'chat' takes no prompt given as input_ids"),
+        (
+            {"arrivals": "trace", "items": [{"text": "a", "at_s": 5.0}, {"text": "b", "at_s": 7.5}]},
+            "end after 2.5 s, warm-up and window take 3 s",
+        ),
+    ],
 )
-"""
-
-
-def test_the_client_dies_with_its_owner(tmp_path: Path):
+def test_prompts_that_cannot_be_sent_are_refused_before_anything_starts(changes: dict, words: str, tmp_path: Path):
     with SseServer(steady()) as server:
-        command = [sys.executable, "-c", OWNER, server.url, str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
-            lines = []
-            while not lines or "window-open" not in lines[-1]:
-                lines.append(owner.stdout.readline())
-                assert lines[-1], "the owner ended before the window opened"
-            client_pid = int(lines[0].split("'pid': ")[1].rstrip("}\n"))
-            assert is_running(client_pid)
-            os.kill(owner.pid, signal.SIGKILL)
-        assert ends(client_pid)
-
-
-def test_a_client_that_breaks_is_quoted(tmp_path: Path):
-    with (
-        SseServer(steady()) as server,
-        pytest.raises(load.LoadFailed, match="unexpected keyword argument 'nonsense'"),
-    ):
-        process = ClientProcess({"nonsense": 1, "requests_path": "x", "tokens_path": None})
-        with process as client:
-            client.wait_for("ready", None, None)
-            client.go()
-            client.wait_for("done", None, None)
-    assert server.bodies == []
+        with pytest.raises(InputError, match=words):
+            drive(server, tmp_path / "trial", replace(prompts(), **changes), window=window(2, 1), limits=LIMITS)
+        assert server.bodies == []
+    assert not (tmp_path / "trial").exists()

@@ -4,47 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from email.utils import formatdate
+from time import time
 
 import pytest
-from sse_server import DONE, ROLE, Handler, SseServer, chunked, delta, head, usage
+import uvloop
+from asking import BODY, WHOLE, Result, against, ask_all, script, with_handler
+from sse_server import DONE, ROLE, SseServer, chunked, delta, event, head
 
-from lab.load.answer import Answer, Fault
-from lab.load.exchange import Endpoint, Exchange
-
-BODY = ROLE + delta(content="a", count=1) + delta(content="b c", count=3) + delta("stop") + usage(3) + DONE
-
-
-def exchange(url: str, stall_seconds: float = 5.0) -> tuple[Exchange, Fault | None]:
-    """One request to `url`, run to its end."""
-
-    async def send() -> tuple[Exchange, Fault | None]:
-        one = Exchange(Endpoint(url).payload({"n": 1}), Answer(("timings", "predicted_n")), stall_seconds, lambda: None)
-        return one, await asyncio.wait_for(one.run(Endpoint(url)), 20)
-
-    return asyncio.run(send())
-
-
-def against(*pieces: bytes, pause: float = 0.0, stall_seconds: float = 5.0) -> tuple[Exchange, Fault | None]:
-    """One request answered with the pieces, each in a segment of its own."""
-    return with_handler(script(*pieces, pause=pause), stall_seconds)
-
-
-def with_handler(handler: Handler, stall_seconds: float = 5.0) -> tuple[Exchange, Fault | None]:
-    """One request answered by `handler`."""
-    with SseServer(handler) as server:
-        return exchange(server.url, stall_seconds)
-
-
-def script(*pieces: bytes, pause: float = 0.0) -> Handler:
-    """A handler that sends the pieces one after the other, then closes."""
-
-    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-            await asyncio.sleep(pause)
-
-    return answer
+from lab.load.answer import Answer
+from lab.load.endpoint import Endpoint
+from lab.load.events import Fault
+from lab.load.exchange import ABORTED, Exchange, Pool, seconds_to_wait
 
 
 @pytest.mark.parametrize(
@@ -59,28 +30,43 @@ def script(*pieces: bytes, pause: float = 0.0) -> Handler:
             chunked(b""),
         ),
         (head(kind="text/event-stream; charset=utf-8"), BODY),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", head(), BODY),
     ],
-    ids=["until-close", "length", "one-chunk", "odd-chunks", "charset"],
+    ids=["until-close", "length", "one-chunk", "odd-chunks", "charset", "early-hints"],
 )
 def test_every_framing_gives_the_same_answer(wire: tuple[bytes, ...]):
     one, fault = against(*wire)
     assert fault is None
     assert one.status == 200
-    assert one.answer.chunk_tokens == [1, 2]
-    assert one.answer.first_token_s <= one.end_s
+    assert list(one.answer.chunk_tokens) == [1, 2]
+    assert one.sent_s <= one.answer.first_event_s <= one.answer.first_token_s <= one.end_s
 
 
 def test_segments_split_anywhere_are_joined():
-    wire = head(Transfer_Encoding="chunked") + chunked(BODY) + chunked(b"")
-    one, fault = against(*(wire[i : i + 23] for i in range(0, len(wire), 23)), pause=0.001)
+    one, fault = against(*(WHOLE[i : i + 23] for i in range(0, len(WHOLE), 23)), pause=0.001)
     assert fault is None
     assert one.answer.output_tokens == 3
+
+
+def test_first_token_is_told_once():
+    told = []
+
+    async def run(url: str) -> None:
+        pool = Pool(Endpoint(url))
+        one = pool.exchange(pool.endpoint.payload({}), Answer(), 5, lambda: told.append(one.answer.first_token_s))
+        await one.run()
+
+    with SseServer(script(head(), ROLE, delta(content="a"), delta(content="b"), delta("stop"), DONE, pause=0.01)) as s:
+        uvloop.run(run(s.url))
+    assert len(told) == 1
+    assert told[0] is not None
 
 
 def test_server_error_keeps_status_and_message():
     body = b'{"error": {"message": "out of slots"}}'
     one, fault = against(head(500, "application/json", Content_Length=str(len(body))), body)
     assert (one.status, fault) == (500, Fault("http-5xx", "out of slots"))
+    assert one.end_s >= one.sent_s
 
 
 def test_client_error_without_words_says_so():
@@ -88,19 +74,55 @@ def test_client_error_without_words_says_so():
     assert (one.status, fault) == (404, Fault("http-4xx", "HTTP 404 without a message"))
 
 
-def test_too_many_requests_is_rate_limited():
-    one, fault = against(head(429, "application/json", Content_Length="2"), b"{}")
-    assert (one.status, fault.kind) == (429, "rate-limited")
+@pytest.mark.parametrize(("status", "kind"), [(429, "rate-limited"), (503, "http-5xx")])
+def test_refusal_says_how_long_to_wait(status: int, kind: str):
+    one, fault = against(head(status, "application/json", Content_Length="2", Retry_After="1.5"), b"{}")
+    assert (one.status, fault.kind, one.retry_after_s) == (status, kind, 1.5)
 
 
-def test_connection_cut_in_the_stream_keeps_the_tokens_that_came():
+def test_retry_after_is_seconds_or_a_date():
+    assert seconds_to_wait("7") == 7
+    assert 50 < seconds_to_wait(formatdate(time() + 60, usegmt=True)) <= 60
+    assert seconds_to_wait("Sun, 06 Nov 1994 08:49:37 GMT") == 0
+    assert seconds_to_wait("soon") is None
+    assert seconds_to_wait("inf") is None
+    assert seconds_to_wait("-3") == 0
+
+
+def test_error_text_is_short():
+    _, fault = against(head(500, "text/plain", Content_Length="5000"), b"x" * 5000)
+    assert fault.text == "x" * 300
+
+
+def test_refused_key_is_not_repeated():
+    body = b'{"error": {"message": "Incorrect API key provided: sk-1234567890"}}'
+    handler = script(head(401, "application/json", Content_Length=str(len(body))), body)
+    with SseServer(handler) as server:
+        endpoint = Endpoint(server.url, headers={"Authorization": "Bearer sk-1234567890"})
+        _, fault = ask_all(endpoint)[0]
+        assert b"Authorization: Bearer sk-1234567890\r\n" in server.heads[0]
+    assert fault == Fault("http-4xx", "Incorrect API key provided: ***")
+
+
+def test_connection_cut_between_events_keeps_the_tokens_that_came():
     one, fault = against(head(Transfer_Encoding="chunked"), chunked(ROLE + delta(content="a", count=1)))
     assert fault.kind == "disconnected"
     assert (one.status, one.answer.output_tokens) == (200, 1)
 
 
+def test_connection_cut_inside_an_event_is_truncated():
+    one, fault = against(head(Transfer_Encoding="chunked"), chunked(delta(content="a", count=1) + b'data: {"choi'))
+    assert fault.kind == "truncated"
+    assert one.answer.output_tokens == 1
+
+
 def test_connection_cut_before_the_head_is_disconnected():
     one, fault = against()
+    assert (one.status, fault.kind, one.reused) == (None, "disconnected", False)
+
+
+def test_connection_cut_inside_the_head_is_disconnected():
+    one, fault = against(b"HTTP/1.1 200 OK\r\nContent-")
     assert (one.status, fault.kind) == (None, "disconnected")
 
 
@@ -110,8 +132,22 @@ def test_answer_that_is_no_stream_is_bad_sse():
     assert fault.kind == "bad-sse"
 
 
-def test_bytes_that_are_no_http_are_bad_http():
-    assert against(b"SSH-2.0-OpenSSH\r\n\r\n")[1].kind == "bad-http"
+def test_garbage_inside_a_stream_is_bad_sse():
+    _, fault = against(head(), delta(content="a") + event(b"{garbage"), delta(content="b"), pause=0.01)
+    assert fault.kind == "bad-sse"
+
+
+def test_error_inside_a_stream_is_the_servers():
+    _, fault = against(head(), delta(content="a"), event({"error": {"message": "no room"}}) + DONE)
+    assert fault == Fault("server-error", "no room")
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"\0\0\0"],
+)
+def test_bytes_that_are_no_http_answer_are_bad_http(wire: bytes):
+    assert against(wire, pause=0.1)[1].kind == "bad-http"
 
 
 def test_silence_is_a_stall():
@@ -133,15 +169,70 @@ def test_slow_but_steady_bytes_are_no_stall():
 def test_nobody_listening_is_a_connect_fault():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        one, fault = exchange(f"http://127.0.0.1:{taken.getsockname()[1]}")
-    assert (one.status, fault.kind) == (None, "connect")
+        one, fault = ask_all(Endpoint(f"http://127.0.0.1:{taken.getsockname()[1]}"))[0]
+    assert (one.status, fault.kind, one.sent_s) == (None, "connect", None)
+    assert one.end_s is not None
 
 
-@pytest.mark.parametrize("url", ["http://host:1", "http://host:1/", "http://host:1/v1", "http://host:1/v1/"])
-def test_url_with_or_without_v1_reaches_the_same_path(url: str):
-    assert Endpoint(url).payload({}).startswith(b"POST /v1/chat/completions HTTP/1.1\r\n")
+def test_done_ends_the_answer_although_the_body_stays_open():
+    async def open_end(body: dict, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(Transfer_Encoding="chunked") + chunked(BODY))
+        await asyncio.sleep(60)
+
+    one, fault = with_handler(open_end)
+    assert fault is None
+    assert one.end_s == one.answer.last_event_s
 
 
-def test_https_is_spoken_on_its_own_port():
-    endpoint = Endpoint("https://example.org")
-    assert (endpoint.tls, endpoint.port) == (True, 443)
+def test_aborted_request_is_closed_and_keeps_its_tokens():
+    closed = []
+
+    async def endless(body: dict, writer: asyncio.StreamWriter) -> None:
+        writer.write(head() + delta(content="a", count=1))
+        await writer.drain()
+        try:
+            await writer.wait_closed()
+        finally:
+            closed.append(True)
+
+    async def run(url: str) -> Result:
+        pool = Pool(Endpoint(url))
+        one = pool.exchange(pool.endpoint.payload({}), Answer(), 5, lambda: one.abort())
+        return one, await one.run()
+
+    with SseServer(endless) as server:
+        one, fault = uvloop.run(run(server.url))
+    assert fault is ABORTED
+    assert one.answer.output_tokens == 1
+
+
+def test_cancelled_request_is_aborted():
+    async def run(url: str) -> Exchange:
+        pool = Pool(Endpoint(url))
+        one = pool.exchange(pool.endpoint.payload({}), Answer(), 5, lambda: None)
+        task = asyncio.create_task(one.run())
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return one
+
+    with SseServer(script(head(), delta(content="a"), pause=60)) as server:
+        assert uvloop.run(run(server.url)).end_s is not None
+
+
+def test_long_request_is_sent_whole():
+    text = "word " * 400_000
+    received = []
+
+    async def check(body: dict, writer: asyncio.StreamWriter) -> None:
+        received.append(body["text"] == text)
+        writer.write(WHOLE)
+
+    async def run(url: str) -> Fault | None:
+        pool = Pool(Endpoint(url))
+        return await pool.exchange(pool.endpoint.payload({"text": text}), Answer(), 5, lambda: None).run()
+
+    with SseServer(check) as server:
+        assert uvloop.run(run(server.url)) is None
+    assert received == [True]

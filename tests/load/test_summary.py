@@ -6,57 +6,9 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from lab.load.summary import counter_delta, summarise, time_mean
-
-OPENED, CLOSED, CAP = 100.0, 108.0, 4
-MACHINE = {"server_cpu_s": None, "machine_cpu_pct": None, "load_1m": None, "memory_bytes": None}
-
-
-def request(sent: float, first: float | None, chunks: list[tuple[float, int]], end: float, **fields: object) -> dict:
-    """A row of requests.parquet."""
-    row = {
-        "request": 0,
-        "client": 0,
-        "prompt": 0,
-        "max_tokens": CAP,
-        "sent_s": sent,
-        "first_token_s": first,
-        "end_s": end,
-        "prompt_tokens": 10,
-        "cached_tokens": 0,
-        "output_tokens": sum(count for _, count in chunks),
-        "tokens_source": "usage",
-        "draft_tokens": None,
-        "draft_accepted": None,
-        "error": None,
-        "error_text": None,
-        "chunk_s": [t for t, _ in chunks],
-        "chunk_tokens": [count for _, count in chunks],
-    }
-    return row | fields
-
-
-def timeline(*rows: tuple[float, float | None, float | None], **fields: object) -> pd.DataFrame:
-    """A timeline of (t_s, running, waiting)."""
-    samples = [{"t_s": t, "running": r, "waiting": w, "kv_usage": None} | MACHINE | fields for t, r, w in rows]
-    columns = ["t_s", "running", "waiting", "kv_usage", *MACHINE]
-    return pd.DataFrame(samples, columns=columns, dtype="float64")
-
-
-def summary(rows: list[dict], samples: pd.DataFrame | None = None, concurrency: int = 2, **delta: float) -> dict:
-    """The sections for a window of eight seconds."""
-    return summarise(
-        pd.DataFrame(rows),
-        timeline() if samples is None else samples,
-        opened_s=OPENED,
-        closed_s=CLOSED,
-        concurrency=concurrency,
-        output_tokens=CAP,
-        delta=delta,
-    )
+from lab.load.summary import counter_delta
+from tests.load.tables import CLOSED, OPENED, request, summary, timeline
 
 
 def test_tokens_count_where_they_arrived():
@@ -66,7 +18,8 @@ def test_tokens_count_where_they_arrived():
     assert measured["client"]["output_tokens"] == 10
     assert measured["metrics"]["output_tok_s"] == 5 / 8
     assert measured["metrics"]["tok_s_per_user"] == 5 / 16
-    assert measured["client"]["bins_tok_s"] == [2, 0, 0, 0, 0, 0, 0, 3]
+    assert measured["client"]["bins_tok_s"] == pytest.approx([2 * 12 / 8, *[0] * 10, 3 * 12 / 8])
+    assert (measured["window"]["started_s"], measured["window"]["drained_s"]) == (90, 109)
 
 
 def test_littles_law_cuts_requests_to_the_window():
@@ -75,7 +28,10 @@ def test_littles_law_cuts_requests_to_the_window():
         request(104, 105, [(105.0, 4)], 200),
         request(10, 11, [(11.0, 4)], 12),
     ]
-    assert summary(rows)["client"]["littles_law"] == 1.0
+    client = summary(rows)["client"]
+    assert client["littles_law"] == pytest.approx(1.0)
+    assert client["littles_law_run"] == pytest.approx((8 + 96 + 2) / 190)
+    assert client["peak_in_flight"] == 1
 
 
 def test_failed_and_aborted_requests_stay_in_the_record():
@@ -86,22 +42,23 @@ def test_failed_and_aborted_requests_stay_in_the_record():
         request(104, 105, [(106.0, 2)], 120, error="aborted", error_text="late", tokens_source="chunks"),
     ]
     client = summary(rows)["client"]
-    counts = {name: client[name] for name in ("sent", "completed", "failed", "aborted", "errors", "tokens_source")}
-    assert counts == {
-        "sent": 4, "completed": 1, "failed": 2, "aborted": 1, "errors": {"disconnected": 1, "http-5xx": 1},
-        "tokens_source": "usage",
+    names = ("sent", "completed", "failed", "aborted", "aborted_of_window", "errors", "tokens_source")
+    assert {name: client[name] for name in names} == {
+        "sent": 4, "completed": 1, "failed": 2, "aborted": 1, "aborted_of_window": 1,
+        "errors": {"disconnected": 1, "http-5xx": 1}, "tokens_source": "usage",
     }  # fmt: skip
     assert (client["window_tokens"], client["output_tokens"], client["prompt_tokens"]) == (7, 7, 30)
     assert client["error_text"] == "cut"
 
 
-def test_nothing_completed_is_nothing_measured_but_the_load():
+def test_nothing_completed_is_nothing_measured():
     measured = summary([request(100, None, [], 101, error="http-5xx", error_text="x", prompt_tokens=None)])
-    assert measured["metrics"]["output_tok_s"] == 0
+    assert measured["client"]["window_tokens"] == 0
     assert measured["client"]["tokens_source"] is None
     assert measured["client"]["prompt_tokens"] is None
-    assert measured["metrics"]["mean_context_tokens"] is None
-    assert measured["metrics"]["e2e_p50_ms"] is None
+    times = {name: value for name, value in measured["metrics"].items() if name.endswith(("_ms", "_tok_s"))}
+    assert len(times) == 10 and set(times.values()) == {None}
+    assert measured["steady"]["outcome"] == "too-short"
 
 
 def test_latencies_are_missing_below_five_requests_per_client():
@@ -115,128 +72,162 @@ def test_latencies_are_missing_below_five_requests_per_client():
     assert summary([row] * 100)["metrics"]["ttft_p99_ms"] == pytest.approx(500)
 
 
-def test_shortened_first_requests_stay_out_of_latencies():
-    whole, short = request(100, 101, [(101.0, 4)], 103), request(100, 101, [(101.0, 1)], 101, max_tokens=1)
-    metrics = summary([whole] * 10 + [short] * 10)["metrics"]
-    assert metrics["e2e_p50_ms"] == 3000
-    assert metrics["requests_in_window"] == 20
+def test_latencies_are_those_of_requests_issued_in_the_window_whenever_they_end():
+    before = request(OPENED - 0.001, 100.5, [(100.5, 1), (102.0, 3)], 102)
+    issued = request(OPENED, 103, [(103, 1), (104.0, 3)], CLOSED + 50)
+    metrics = summary([before] * 50 + [issued] * 10)["metrics"]
+    assert metrics["requests_in_window"] == 10
+    assert metrics["e2e_p50_ms"] == pytest.approx(58_000)
+
+
+def test_requests_that_were_aborted_are_longer_than_all_others_and_not_forgotten():
+    whole = request(100, 101, [(101.0, 1), (102.0, 3)], 102)
+    cut = request(100, 103, [(103.0, 1), (120.0, 1)], 120, error="aborted")
+    metrics = summary([whole] * 6 + [cut] * 5)["metrics"]
+    assert metrics["requests_in_window"] == 11
+    assert (metrics["ttft_p50_ms"], metrics["e2e_p50_ms"]) == (1000, 2000)
+    metrics = summary([whole] * 5 + [cut] * 6)["metrics"]
+    assert (metrics["ttft_p50_ms"], metrics["e2e_p50_ms"]) == (3000, None)
+    silent = request(100, None, [], 120, error="aborted")
+    assert summary([whole] * 5 + [silent] * 6)["metrics"]["ttft_p50_ms"] is None
+
+
+def test_failed_requests_have_no_latency():
+    whole = request(100, 101, [(101.0, 1), (102.0, 3)], 102)
+    cut = request(100, 100.001, [(100.001, 1)], 100.002, error="disconnected")
+    assert summary([whole] * 10 + [cut] * 30)["metrics"]["e2e_p50_ms"] == 2000
 
 
 def test_whole_answer_in_one_chunk_has_no_time_per_token():
-    metrics = summary([request(100, 101, [(101.0, 4)], 101)] * 10)["metrics"]
-    assert metrics["tpot_p50_ms"] is None
-    assert metrics["ttft_p50_ms"] == 1000
+    measured = summary([request(100, 101, [(101.0, 4)], 101)] * 10)
+    assert measured["metrics"]["tpot_p50_ms"] is None
+    assert measured["metrics"]["ttft_p50_ms"] == 1000
+    client = measured["client"]
+    assert (client["zero_ttft_share"], client["zero_tpot_share"], client["zero_latency_share"]) == (0, 1, 1)
+
+
+def test_a_single_token_has_no_time_per_token_and_that_is_no_fault():
+    assert summary([request(100, 101, [(101.0, 1)], 101)])["client"]["zero_latency_share"] == 0
+
+
+def test_zero_is_never_a_time():
+    measured = summary([request(100, 100, [(100.0, 1), (102.0, 3)], 102)] * 20)
+    assert measured["metrics"]["ttft_p50_ms"] is None
+    assert measured["client"]["zero_ttft_share"] == 1
+
+
+def test_in_an_open_loop_five_requests_for_each_in_flight_are_needed_not_for_each_slot():
+    rows = [request(100, 101, [(101.0, 1), (102.0, 3)], 102)] * 6
+    assert summary(rows, concurrency=100, arrivals="poisson", rate_rps=1.0)["metrics"]["ttft_p50_ms"] is None
+    metrics = summary(rows[:5], concurrency=100, arrivals="poisson", rate_rps=1.0)["metrics"]
+    assert metrics["ttft_p50_ms"] is None
+    later = [request(t, t + 0.5, [(t + 0.5, 1), (t + 1, 3)], t + 1) for t in range(100, 108)]
+    measured = summary(later, concurrency=100, arrivals="poisson", rate_rps=1.0)
+    assert measured["metrics"]["ttft_p50_ms"] == pytest.approx(500)
+    assert measured["metrics"]["tok_s_per_user"] == pytest.approx(measured["metrics"]["output_tok_s"])
+    assert measured["client"]["achieved_rps"] == pytest.approx(1.0)
+
+
+def test_what_waited_for_a_slot_is_told_with_those_that_never_got_one():
+    rows = [
+        request(102, 103, [(103.0, 4)], 104, due_s=101),
+        request(None, None, [], math.nan, due_s=104, tokens_source=None),
+        request(101, 103, [(103.0, 4)], 104, due_s=98),
+    ]
+    measured = summary(rows, arrivals="poisson", rate_rps=1.0)
+    client = measured["client"]
+    assert (client["sent"], client["never_sent"], client["backlog_at_open"]) == (2, 1, 1)
+    assert client["wait_for_slot_mean_ms"] == pytest.approx((1000 + 4000) / 2)
+    assert client["due_in_window"] == 2
+    assert client["due_delay_mean_ms"] == pytest.approx(1000)
+    assert summary(rows)["client"]["wait_for_slot_mean_ms"] is None
 
 
 def test_mean_context_is_weighted_by_tokens():
     rows = [request(99, 101, [(101.0, 1), (102.0, 3)], 103)]
     assert summary(rows)["metrics"]["mean_context_tokens"] == (11 * 1 + 14 * 3) / 4
+    rows.append(request(99, 101, [(101.0, 9)], 103, prompt_tokens=None))
+    assert summary(rows)["metrics"]["mean_context_tokens"] == (11 * 1 + 14 * 3) / 4
 
 
-def test_acceptance_prefers_the_servers_counters():
+def test_acceptance_prefers_counters_inside_the_window_then_of_the_trial_then_the_requests():
     rows = [request(100, 101, [(101.0, 4)], 102, draft_tokens=10, draft_accepted=5)]
-    assert summary(rows, draft_tokens=8, draft_accepted=2)["metrics"]["acceptance"] == 0.25
-    assert summary(rows)["metrics"]["acceptance"] == 0.5
-    assert summary(rows, draft_tokens=0, draft_accepted=0)["metrics"]["acceptance"] is None
+    delta = {"draft_tokens": 8, "draft_accepted": 2, "drafts": 2}
+    metrics = summary(rows, delta=delta)["metrics"]
+    assert [metrics[n] for n in ("acceptance", "acceptance_length", "acceptance_source")] == [0.25, 2.0, "counters"]
+    metrics = summary(rows)["metrics"]
+    assert [metrics[n] for n in ("acceptance", "acceptance_length", "acceptance_source")] == [0.5, None, "requests"]
+    assert summary(rows, delta={"draft_tokens": 0, "draft_accepted": 0})["metrics"]["acceptance"] is None
+    grows = pd.concat([timeline((t, 1, 0), draft_tokens=4.0 * t, draft_accepted=3.0 * t) for t in (99, 104, 109)])
+    live = {"live_counters": {"draft_tokens", "draft_accepted"}}
+    assert summary(rows, grows, delta=delta, **live)["metrics"]["acceptance"] == pytest.approx(0.75)
 
 
-def test_server_figures_are_cut_to_the_window():
-    samples = timeline((90, 9, 9), (99, 9, 9), (101, 2, 0), (105, 4, 1), (109, 9, 9))
-    server = summary([request(100, 101, [(101.0, 4)], 102)], samples)["server"]
-    assert server["running"] == pytest.approx((2 * 3 + 4 * 4 + 9 * 1) / 8)
-    assert (server["running_max"], server["waiting_max"], server["samples"]) == (4, 1, 2)
+def test_prefix_hits_are_a_share_of_what_was_looked_up():
+    rows = [request(100, 101, [(101.0, 4)], 102)]
+    assert summary(rows, delta={"prefix_hits": 5.0, "prefix_queries": 20.0})["metrics"]["prefix_hit_share"] == 0.25
+    assert summary(rows, delta={"cached_tokens": 5.0, "prompt_tokens": 15.0})["metrics"]["prefix_hit_share"] == 0.25
+    assert summary(rows)["metrics"]["prefix_hit_share"] is None
 
 
-def test_absent_server_figures_are_missing():
-    server = summary([request(100, 101, [(101.0, 4)], 102)], timeline((101, None, None), (105, None, None)))["server"]
-    missing = (
-        "running",
-        "waiting",
-        "running_max",
-        "kv_usage_max",
-        "cpu_seconds",
-        "cores",
-        "cpu_ms_per_token",
-    )
-    assert [server[name] for name in missing] == [None] * len(missing)
-    assert server["samples"] == 0
+def test_chunks_and_lengths():
+    rows = [
+        request(99, 100, [(100.0, 1), (101.0, 2), (102.0, 6)], 103, output_tokens=9, max_tokens=9, repeats=True),
+        request(99, 100, [(100.0, 3)], 103, max_tokens=9, repeats=False),
+        request(99, 100, [(100.0, 3)], 103, max_tokens=3),
+    ]
+    client = summary(rows, output_tokens=9, ignore_eos=True)["client"]
+    assert (client["chunks"], client["tokens_per_chunk"]) == (5, 15 / 5)
+    assert client["late_tokens_share"] == pytest.approx((6 - 2) / 15)
+    assert client["output_tokens_mean"] == 6
+    assert client["length_errors_share"] == 0.5
+    assert client["repeats_share"] == 0.5
+    assert client["lengths_measured"] == [9, 3]
+    assert client["prompts_measured"] == [rows[0]["prompt"], rows[1]["prompt"]]
+    assert summary(rows, output_tokens=9)["client"]["length_errors_share"] is None
+    assert summary(rows, output_tokens=None)["client"]["output_tokens_mean"] == 5
 
 
-def test_cpu_seconds_are_those_of_the_window():
-    samples = pd.concat([timeline((t, 1, 0), server_cpu_s=t / 2) for t in range(98, 112)])
-    server = summary([request(100, 101, [(101.0, 4)], 102)], samples)["server"]
-    assert server["cpu_seconds"] == pytest.approx(4)
-    assert server["cores"] == pytest.approx(0.5)
-    assert server["cpu_ms_per_token"] == pytest.approx(1000)
+def test_a_role_only_event_long_before_the_first_token_is_told():
+    early = request(100, 105, [(105.0, 1), (106.0, 3)], 107, first_event_s=100.001)
+    prompt = request(100, 105, [(105.0, 1), (106.0, 3)], 107, first_event_s=104.9)
+    assert summary([early, prompt])["client"]["first_event_early_share"] == 0.5
 
 
-def test_cpu_seconds_need_readings_on_both_sides():
-    samples = pd.concat([timeline((t, 1, 0), server_cpu_s=t / 2) for t in range(98, 106)])
-    assert summary([request(100, 101, [(101.0, 4)], 102)], samples)["server"]["cpu_seconds"] is None
+def test_slow_first_requests_are_told_from_chance():
+    def trial(slow: float) -> dict:
+        rows = []
+        for number in range(60):
+            t, pace = 97 + number * 0.15, 0.1 * (1 + number % 3 / 10) * (slow if number < 8 else 1)
+            rows.append(request(t, t + pace, [(t + pace, 1), (t + 4 * pace, 3)], t + 4 * pace + 3))
+        return summary(rows)["client"]
+
+    calm, cold = trial(1.0), trial(50.0)
+    assert calm["early_ratio_ttft"] == pytest.approx(1, abs=0.15) and calm["early_p_ttft"] > 0.01
+    assert cold["early_ratio_ttft"] > 10 and cold["early_p_ttft"] < 1e-3
 
 
-def test_a_gap_is_left_out_and_not_given_to_its_neighbours():
-    times, values = pd.Series([1.0, 3.0, 5.0]), pd.Series([2.0, math.nan, 4.0])
-    assert time_mean(times, values, 0, 6) == pytest.approx((2 * 2 + 4 * 2) / 4)
+def test_early_ratios_need_twenty_requests():
+    rows = [request(100, 101, [(101.0, 1), (102.0, 3)], 103)] * 20
+    assert summary(rows)["client"]["early_ratio_tpot"] == pytest.approx(1)
+    assert summary(rows[:19])["client"]["early_ratio_tpot"] is None
+
+
+def test_a_fill_inside_the_window_is_seen_by_the_shares_of_time():
+    rows = [request(100 + 4 * n, 101 + 4 * n, [(101.0 + 4 * n, 4)], 112) for n in range(2)]
+    client = summary(rows)["client"]
+    assert client["full_share"] == pytest.approx(8 / 12)
+    assert client["in_flight_bins"][0] == pytest.approx(1) and client["in_flight_bins"][-1] == pytest.approx(2)
+    assert client["in_flight_flat_pct"] == pytest.approx(50 / 1.5)
+
+
+def test_a_token_count_that_is_missing_is_not_guessed():
+    row = request(100, 101, [(101.0, 1), (102.0, 3)], 103)
+    row["chunk_tokens"] = [1]
+    with pytest.raises(ValueError, match="row 0: not every chunk has a token count"):
+        summary([row])
 
 
 def test_counters_that_fell_or_vanished_are_left_out():
     before = {"grew": 1, "stood": 2, "fell": 3, "vanished": 4}
     assert counter_delta(before, {"grew": 5, "stood": 2, "fell": 1, "new": 9}) == {"grew": 4, "stood": 0}
-
-
-@st.composite
-def closed_loop(draw: st.DrawFn) -> tuple[int, list[dict]]:
-    """Clients that each send one request after the other, some of which fail."""
-    concurrency = draw(st.integers(1, 4))
-    rows = []
-    for client in range(concurrency):
-        now = draw(st.floats(90, 101))
-        for _ in range(draw(st.integers(1, 6))):
-            sent, chunks = now, []
-            for _ in range(draw(st.integers(0, 5))):
-                now += draw(st.floats(0, 2))
-                chunks.append((now, draw(st.integers(1, 4))))
-            now += draw(st.floats(0.001, 2))
-            error = None if chunks else "empty"
-            rows.append(request(sent, chunks[0][0] if chunks else None, chunks, now, client=client, error=error))
-    return concurrency, rows
-
-
-@given(closed_loop())
-@settings(deadline=None)
-def test_window_never_holds_more_than_there_is(load: tuple[int, list[dict]]):
-    concurrency, rows = load
-    measured = summary(rows, concurrency=concurrency)
-    client, metrics = measured["client"], measured["metrics"]
-    assert 0 <= client["window_tokens"] <= client["output_tokens"]
-    assert 0 <= client["littles_law"] <= concurrency + 1e-9
-    assert len(client["bins_tok_s"]) >= 8
-    assert sum(client["bins_tok_s"]) * 8 / len(client["bins_tok_s"]) == pytest.approx(client["window_tokens"])
-    assert metrics["output_tok_s"] * 8 == pytest.approx(client["window_tokens"])
-    assert client["completed"] + client["failed"] + client["aborted"] == client["sent"]
-    assert metrics["requests_in_window"] <= client["completed"]
-    context = metrics["mean_context_tokens"]
-    assert context is None or 10 < context <= 10 + max(row["output_tokens"] for row in rows)
-
-
-SAMPLES = st.lists(st.tuples(st.floats(90, 120), st.none() | st.floats(0, 9)), min_size=1, max_size=20)
-
-
-@given(SAMPLES.map(lambda rows: sorted(rows, key=lambda row: row[0])))
-@settings(deadline=None)
-def test_time_mean_lies_between_the_extremes(rows: list[tuple[float, float | None]]):
-    values = pd.Series([value for _, value in rows], dtype="float64")
-    mean = time_mean(pd.Series([t for t, _ in rows]), values, OPENED, CLOSED)
-    assert mean is None or values.min() - 1e-9 <= mean <= values.max() + 1e-9
-    assert mean is not None or values.isna().any()
-
-
-@given(closed_loop())
-@settings(deadline=None)
-def test_counting_double_doubles_the_tokens_and_moves_nothing_else(load: tuple[int, list[dict]]):
-    concurrency, rows = load
-    doubled = [row | {"chunk_tokens": [2 * n for n in row["chunk_tokens"]]} for row in rows]
-    once, twice = summary(rows, concurrency=concurrency), summary(doubled, concurrency=concurrency)
-    assert twice["client"]["window_tokens"] == 2 * once["client"]["window_tokens"]
-    assert twice["client"]["littles_law"] == once["client"]["littles_law"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
+from lab.engines.base import Sample
 from lab.observe import timeline
 
 
@@ -32,9 +33,9 @@ class Server:
         return reading
 
 
-def sample(running: float | None, waiting: float | None = 0.0, **counters: float) -> SimpleNamespace:
-    """What an engine's sample looks like."""
-    return SimpleNamespace(running=running, waiting=waiting, kv_usage=None, counters=counters)
+def sample(running: float | None, waiting: float | None = 0.0, **counters: float) -> Sample:
+    """A reading without a cache gauge."""
+    return Sample(running, waiting, None, counters)
 
 
 def watched(server: Server):
@@ -50,6 +51,46 @@ def test_rows_in_order_with_gauges_counters_and_machine():
     assert list(frame.output_tokens[:3]) == [5, 9, 9]
     assert frame.t_s.is_monotonic_increasing
     assert frame.server_cpu_s.notna().all()
+
+
+def test_both_clocks_of_the_same_instant():
+    frame = watched(Server(sample(1), sample(2), sample(3)))
+    apart_s = (frame.wall_s - frame.t_s) - (time.time() - time.monotonic())
+    assert apart_s.abs().max() < 60  # the machine's clock may be stepped meanwhile, not by an epoch
+    assert (frame.took_s >= 0).all()
+
+
+def test_the_fullest_rank_where_there_are_several():
+    ranks = Sample(7, 0, None, {}, running_by_rank=(4.0, 3.0))
+    frame = watched(Server(ranks, sample(7)))
+    assert frame.rank_running_max[0] == 4
+    assert frame.rank_running_max[1:].isna().all()
+
+
+def test_slow_samples_follow_each_other_and_never_overlap():
+    inside = threading.Semaphore(1)
+    asked, slow = threading.Event(), iter(range(3))
+
+    def answer() -> Sample:
+        assert inside.acquire(blocking=False), "two samples at once"
+        time.sleep(0.01)
+        if next(slow, None) is None:
+            asked.set()
+        inside.release()
+        return sample(1)
+
+    with timeline.watch(answer, None, 0.001) as watching:
+        assert asked.wait(10)
+    frame = watching.frame()
+    assert (frame.t_s.diff()[1:] >= frame.took_s[1:]).all()
+
+
+def test_the_log_is_part_of_every_row(tmp_path: Path):
+    (tmp_path / "server.log").write_bytes(b"12345")
+    server = Server(sample(1))
+    with timeline.watch(server.sample, None, 0.005, log_path=tmp_path / "server.log") as watching:
+        assert server.asked.wait(10)
+    assert set(watching.frame().log_bytes) == {5}
 
 
 def test_absent_stays_absent():
@@ -85,9 +126,9 @@ def test_no_sample_is_an_empty_table_with_its_columns(tmp_path: Path):
     timeline.write(frame, tmp_path / "timeline.parquet")
     assert pq.read_table(tmp_path / "timeline.parquet").column_names[:4] == [
         "t_s",
+        "wall_s",
+        "took_s",
         "running",
-        "waiting",
-        "kv_usage",
     ]
 
 
@@ -99,18 +140,24 @@ def test_missing_is_null_in_the_file(tmp_path: Path):
     assert table["kv_usage"].null_count == len(table)
 
 
-@pytest.mark.parametrize(("window", "interval"), [(60, 0.5), (6, 0.5), (3, 0.25)])
-def test_twice_a_second_or_twelve_a_window(window: float, interval: float):
+@pytest.mark.parametrize(("window", "interval"), [(60, 0.5), (8, 0.5), (4, 0.25)])
+def test_twice_a_second_or_sixteen_a_window(window: float, interval: float):
     assert timeline.interval_s(window) == interval
 
 
 def test_idle_look_sees_somebody_elses_work():
-    assert timeline.idle_look(Server(sample(0), sample(1, 2), sample(0)).sample, 0.3) == 3
+    look = timeline.idle_look(Server(sample(0), sample(1, 2), sample(0)).sample, 0.3)
+    assert look == timeline.IdleLook(3, {})
+
+
+def test_idle_look_sees_requests_that_came_and_went():
+    server = Server(sample(0, output_tokens=5, decode_steps=1), sample(0, output_tokens=12, decode_steps=9))
+    assert timeline.idle_look(server.sample, 0.15) == timeline.IdleLook(0, {"output_tokens": 7})
 
 
 def test_idle_look_at_an_idle_server_and_at_one_that_does_not_tell():
-    assert timeline.idle_look(Server(sample(0)).sample, 0) == 0
-    assert timeline.idle_look(Server(sample(None)).sample, 0) is None
+    assert timeline.idle_look(Server(sample(0, output_tokens=5)).sample, 0) == timeline.IdleLook(0, {})
+    assert timeline.idle_look(Server(sample(None)).sample, 0) == timeline.IdleLook(None, {})
 
 
 def test_idle_look_at_a_dead_server_raises():

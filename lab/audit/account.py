@@ -1,0 +1,78 @@
+"""The figures of the concurrency account, read in one way by every check.
+
+Without it one check would take the queue gauge for the queue and another the client's word, and a trial would be capped
+and client-bound at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.records import Trial
+
+CLOSED = "closed"
+
+
+@dataclass(frozen=True)
+class Account:
+    """offered: clients, or client slots of an open loop; little: mean in flight by the client (Little's law); running,
+    waiting: the server's gauges; cap: what it can run at once; kv_usage_max, preemptions: of the window. None: unknown.
+    few: fewer requests than clients were sent in the whole trial, so the load was never reached and nothing is said of
+    the client. (The catalogue asks for five for each in the window. In a window that is fully occupied, long answers
+    may well be fewer, and a client that holds 100 of 128 must not hide behind them.)
+    """
+
+    offered: float
+    closed: bool
+    little: float | None
+    running: float | None
+    waiting: float | None
+    cap: float | None
+    kv_usage_max: float | None
+    preemptions: float | None
+    few: bool
+
+    @property
+    def held(self) -> float | None:
+        """What the server ran and queued; None when a gauge is missing."""
+        return None if self.running is None or self.waiting is None else self.running + self.waiting
+
+    @property
+    def queue(self) -> float | None:
+        """What waited: by the gauge, or what the client held in flight and the server did not run (llama.cpp counts a
+        request as deferred only when its loop next looks at the queue)."""
+        if self.running is None:
+            return None
+        return max(self.waiting or 0.0, (self.little or 0.0) - self.running)
+
+    @property
+    def possible(self) -> float:
+        """The most that could run of what was offered."""
+        return self.offered if self.cap is None else min(self.offered, self.cap)
+
+    def figures(self) -> dict[str, float | None]:
+        """The four numbers, for a code."""
+        return {
+            "offered": self.offered,
+            "littles_law": self.little,
+            "running": self.running,
+            "waiting": self.waiting,
+            "cap": self.cap,
+        }
+
+
+def account(trial: Trial) -> Account:
+    """The concurrency account of a trial."""
+    client, server = trial.client, trial.server
+    live, total = server["window_delta"].get("preemptions"), server["delta"].get("preemptions")
+    return Account(
+        offered=trial.concurrency,
+        closed=client["arrivals"] == CLOSED,
+        little=client["littles_law"],
+        running=server["running"],
+        waiting=server["waiting"],
+        cap=trial.launch.effective.get("cap"),
+        kv_usage_max=server["kv_usage_max"],
+        preemptions=total if live is None else live,
+        few=client["arrivals"] == CLOSED and client["sent"] < trial.concurrency,
+    )

@@ -1,0 +1,139 @@
+"""What held this trial back, in one word, one sentence and one thing to do.
+
+Without it a reader of four numbers and ten codes has to know which of them explains the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.audit.account import Account, account
+from lab.audit.base import Code, Context
+from lab.audit.client import client_bound, client_conn_cap, slow_client
+from lab.audit.completed import complete
+from lab.audit.concurrency import admission_bound, batch_cap, cache_bound, cap_bound, kv_bound, lost
+from lab.audit.gate import gate_misaligned, metric_absent
+from lab.audit.thresholds import (
+    CLIENT_FULL,
+    CLIENT_SHORT,
+    HEALTHY_ERRORS,
+    HEALTHY_HELD_SHARE,
+    HEALTHY_RUNNING_SHARE,
+    RATE_SHORT,
+    REQUESTS_MISSING,
+    SLOT_WAIT_SHARE,
+)
+from lab.audit.tokens import foreign_traffic
+from lab.records import Trial
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """name: blind, not ours, not enough work, ramp-bound, cap-bound, KV-bound, admission-bound, lost on the way,
+    client-bound, backlog, healthy or unclear. code: the audit's code for it, None where nothing is wrong."""
+
+    name: str
+    text: str
+    code: str | None = None
+    fix: str | None = None
+
+
+def diagnose(trial: Trial, context: Context | None = None) -> Diagnosis:
+    """The first that matches (pitfalls, section 2).
+
+    `not enough work` needs a load that was not reached: in a window that was fully occupied the four numbers hold
+    however few requests it saw (contract, section 2).
+    """
+    trial, context = complete(trial, context or Context())
+    load = account(trial)
+    found = _unbelievable(trial, context)
+    if found is None:
+        found = _closed(trial, load, context) if load.closed else _open(trial, load)
+    return found
+
+
+def _unbelievable(trial: Trial, context: Context) -> Diagnosis | None:
+    code = metric_absent(trial, context) or gate_misaligned(trial, context)
+    if code is not None:
+        return Diagnosis("blind", code.text, code.code, "fix the scrape of the server's metrics; judge nothing before")
+    code = foreign_traffic(trial, context)
+    if code is not None:
+        return Diagnosis("not ours", code.text, code.code, "take a private endpoint and measure again")
+    return None
+
+
+def _closed(trial: Trial, load: Account, context: Context) -> Diagnosis:
+    four, little = _four(load), load.little or 0.0
+    peak = max(trial.client["in_flight_bins"], default=0.0)
+    client = client_conn_cap(trial, context) or client_bound(trial, context)
+    short = little < CLIENT_SHORT * load.offered
+    few = trial.metrics["requests_in_window"] < REQUESTS_MISSING * load.offered
+    if load.few or (few and short and client is None and peak < CLIENT_FULL * load.offered):
+        text = f"too few requests for {load.offered:g} clients to hold the load: {four}"
+        return Diagnosis("not enough work", text, "too-few-requests", "send more requests")
+    if short and peak >= CLIENT_FULL * load.offered:
+        text = f"the load was reached for a part of the window only: {four}"
+        return Diagnosis("ramp-bound", text, "ramp-heavy", "warm up longer, and measure only while the load is full")
+    if cap_bound(load):
+        fix = f"raise the cap, or state the batch as {load.cap:g}"
+        return _by_code("cap-bound", batch_cap(trial, context), four, fix)
+    if cache_bound(load):
+        fix = "shorter contexts, more room for the KV cache, or a lower C"
+        return _by_code("KV-bound", kv_bound(trial, context), four, fix)
+    if admission_bound(load):
+        return _by_code("admission-bound", batch_cap(trial, context), four, "look at the scheduler's token budget")
+    if lost(trial, load):
+        text = f"what was in flight never reached the server: {four}"
+        fix = "look at the connection pool, a proxy, the tokenizer front end"
+        return Diagnosis("lost on the way", text, "client-inflight-illusion", fix)
+    if short:
+        text = client.text if client else f"the client did not hold its load, and nothing waited on the server: {four}"
+        name = client.code if client else "client-bound"
+        return Diagnosis("client-bound", text, name, "more client processes, a larger connection pool")
+    return _healthy(load, four, HEALTHY_ERRORS * (trial.server["held_error"] or 0.0))
+
+
+def _healthy(load: Account, four: str, error: float) -> Diagnosis:
+    """`error`: what the samples of the gauges may be short by."""
+    little = load.little or 0.0
+    full = little >= CLIENT_FULL * load.offered
+    seen = load.held is not None and load.held + error >= HEALTHY_HELD_SHARE * little
+    ran = load.running is not None and load.running + error >= HEALTHY_RUNNING_SHARE * load.possible
+    if full and seen and ran:
+        return Diagnosis("healthy", f"the server ran what was offered: {four}")
+    return Diagnosis("unclear", f"no single cause stands out: {four}", None, "compare the four numbers over time")
+
+
+def _open(trial: Trial, load: Account) -> Diagnosis:
+    client = trial.client
+    due, issued = client["due_in_window"] or 0, client["issued_in_window"] or 0
+    waited_ms, life_ms = client["wait_for_slot_mean_ms"], client["e2e_mean_ms"]
+    grows = (client["in_flight_trend_pct"] or 0.0) > 0
+    slots = waited_ms is not None and life_ms is not None and waited_ms > SLOT_WAIT_SHARE * life_ms
+    said = f"{due} requests fell due, {issued} were sent, {_four(load)}"
+    if lost(trial, load):
+        fix = "look at the connection pool, a proxy, the tokenizer front end"
+        return Diagnosis("lost on the way", f"the server saw less: {said}", "client-inflight-illusion", fix)
+    if issued < RATE_SHORT * due and slow_client(trial):
+        text = f"{said} ({'; '.join(slow_client(trial))})"
+        return Diagnosis("client-bound", text, "client-bound", "more client processes")
+    if grows or slots or issued < RATE_SHORT * due:
+        code = "no-steady-window" if grows else "coordinated-omission"
+        text = f"the rate is above what the server can serve, and requests pile up: {said}"
+        return Diagnosis("backlog", text, code, "a lower rate; latencies have no steady value at this one")
+    return Diagnosis("healthy", f"the server kept up with the rate: {said}")
+
+
+def _by_code(name: str, code: Code | None, four: str, fix: str) -> Diagnosis:
+    return Diagnosis(name, code.text if code else four, code.code if code else None, fix)
+
+
+def _four(load: Account) -> str:
+    def show(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.1f}"
+
+    cap = "unknown" if load.cap is None else f"{load.cap:g}"
+    return (
+        f"offered {load.offered:g}, in flight {show(load.little)}, running {show(load.running)}, "
+        f"waiting {show(load.waiting)}, cap {cap}"
+    )

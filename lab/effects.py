@@ -1,0 +1,66 @@
+"""The comparisons behind a verdict row: the effect on the rule's metric, at equal batch, and on every guard.
+
+Without one way from trials to launch-level values, a withdrawn figure would leave the effect and stay in the guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.campaign import CONTROL, Rule
+from lab.context import Audited
+from lab.records import MATCHED
+from lab.stats.compare import Effect, compare
+
+
+def effect(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> Effect | None:
+    """The launch-level comparison of one metric over all valid judged trials of the run; None without both arms."""
+    return _compare([entry for entry in entries if entry.judged and entry.valid], arm, metric, rule)
+
+
+def matched_effect(entries: Sequence[Audited], arm: str, batch: float | None, rule: Rule) -> Effect | None:
+    """The treatment's capped windows against control windows at the batch it ran; None when it ran the whole load."""
+    if batch is None or round(batch) >= rule.concurrency:
+        return None
+    chosen = [
+        entry
+        for entry in entries
+        if entry.valid
+        and (
+            (entry.judged and entry.trial.launch.arm == arm)
+            or (entry.trial.purpose == MATCHED and entry.trial.launch.ok and entry.trial.concurrency == round(batch))
+        )
+    ]
+    return _compare(chosen, arm, rule.metric, rule)
+
+
+def guard(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> str:
+    """held, broken or unknown: where the interval of a second metric lies against its limit."""
+    limits, found = rule.guards[metric], effect(entries, arm, metric, rule)
+    if found is None or found.ci_low_pct is None or found.ci_high_pct is None:
+        return "unknown"
+    if limits.max_increase_pct is not None:
+        low, high, limit = found.ci_low_pct, found.ci_high_pct, limits.max_increase_pct
+    else:
+        low, high, limit = -found.ci_high_pct, -found.ci_low_pct, limits.max_decrease_pct or 0.0
+    return "broken" if low > limit else "held" if high <= limit else "unknown"
+
+
+def _compare(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> Effect | None:
+    import pandas
+
+    rows = [
+        {
+            "pass": entry.trial.launch.pass_number,
+            "order": entry.trial.launch.record["order"],
+            "started_s": entry.trial.window["opened_s"],
+            "arm": entry.trial.launch.arm,
+            "value": value,
+        }
+        for entry in entries
+        if (value := entry.value(metric)) is not None and value > 0
+    ]
+    if not {arm, CONTROL} <= {row["arm"] for row in rows}:
+        return None
+    frame = pandas.DataFrame(rows).sort_values("order", ignore_index=True)
+    return compare(frame, CONTROL, arm, rule.alpha)

@@ -1,0 +1,143 @@
+"""Which engine answers at a URL, and a server to look into.
+
+Without it a person would have to say what a server is before the lab can say how it runs, and would say it wrongly: a
+proxy, an old release and a server that is still loading look alike from outside.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import requests
+
+from lab.engines import readers
+from lab.engines._control import Control
+from lab.engines.base import Reader, Server
+from lab.errors import InputError
+from lab.files import suggest
+from lab.secrets import redacted
+
+TIMEOUT_SECONDS = 10.0
+_KEY_WANTED = (401, 403)
+_BUSY = (502, 503, 504)
+
+
+def recognise(
+    url: str, headers: Mapping[str, str] | None = None, timeout: float = TIMEOUT_SECONDS, model: str | None = None
+) -> Server:
+    """The running server at `url` (http or https, perhaps with a path before the API's own), ready to be read.
+
+    headers: sent with every request, a key among them; never recorded. model: which of the served ones, None for the
+    first. Told apart by the names on /metrics, then by `owned_by` of /v1/models, then by a page that only one engine
+    has. Raises InputError, in one line: no URL, nothing answers, no engine the lab knows, a key is wanted, still
+    loading, no such model.
+    """
+    base, headers = _address(url, dict(headers or {}))
+    control = Control(base, headers, timeout)
+    try:
+        models = _models(control)
+        reader = _reader_of(control, models)
+        name = _model(control.url, models, model)
+        server = reader.attach(base, name, headers)
+        if not server.alive():
+            raise InputError(
+                f"{base}: a {reader.name} server answers but says at {server.health_path} that it cannot serve: "
+                "it is still loading, or has died; try again, or look into its log"
+            )
+    except requests.RequestException as error:
+        raise InputError(_explained(base, error, timeout)) from error
+    return server
+
+
+def _address(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The base below which the API lies, and the headers; a user and password in the URL become a header."""
+    try:
+        parts = urlsplit(url.strip() if "://" in url else f"http://{url.strip()}")
+        port = parts.port
+    except ValueError as error:
+        raise InputError(f"url: '{redacted(url)}' is no address ({error})") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InputError(f"url: '{redacted(url)}' is no server address; write http://HOST:PORT or https://HOST/PATH")
+    if parts.username:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers.setdefault("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return urlunsplit((parts.scheme, f"{host}:{port}" if port else host, path, "", "")), headers
+
+
+def _models(control: Control) -> list[dict[str, Any]]:
+    """What /v1/models lists; empty where there is no such page."""
+    answer = control.get("/v1/models")
+    _refuse(control.url, answer)
+    try:
+        listed = answer.json()
+    except requests.JSONDecodeError:
+        return []
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    return [row for row in rows or [] if isinstance(row, dict) and row.get("id")]
+
+
+def _reader_of(control: Control, models: list[dict[str, Any]]) -> Reader:
+    known = readers().values()
+    answer = control.get("/metrics")
+    page = answer.text.splitlines() if answer.ok else []
+    for reader in known:
+        if reader.metrics_prefix and any(line.startswith(reader.metrics_prefix) for line in page):
+            return reader
+    for reader in known:
+        if reader.owned_by and any(row.get("owned_by") == reader.owned_by for row in models):
+            return reader
+    for reader in known:
+        if reader.own_page[0] and reader.own_page[1] in _object(control, reader.own_page[0]):
+            return reader
+    tried = ["/v1/models owned_by", "/metrics", *(reader.own_page[0] for reader in known if reader.own_page[0])]
+    raise InputError(
+        f"{control.url}: something answers, but it is none of {', '.join(sorted(r.name for r in known))} "
+        f"(tried {', '.join(tried)}); is the port right, and the path before /v1?"
+    )
+
+
+def _object(control: Control, path: str) -> dict[str, Any]:
+    """The JSON object at a path; {} when there is none."""
+    answer = control.get(path)
+    try:
+        content = answer.json() if answer.ok else {}
+    except requests.JSONDecodeError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _model(url: str, models: list[dict[str, Any]], wanted: str | None) -> str:
+    names = [row["id"] for row in models]
+    if wanted is None:
+        if not names:
+            raise InputError(f"{url}: /v1/models lists no model; name it")
+        return names[0]
+    if names and wanted not in names:
+        raise InputError(f"{url}: model '{wanted}' is not served{suggest(wanted, names)}; served: {', '.join(names)}")
+    return wanted
+
+
+def _refuse(url: str, answer: requests.Response) -> None:
+    """Raise InputError for answers that say why no other one will be better."""
+    if answer.status_code in _KEY_WANTED:
+        raise InputError(
+            f"{url}: the server wants a key (status {answer.status_code}); pass the header 'Authorization: Bearer KEY'"
+        )
+    if answer.status_code in _BUSY:
+        text = " ".join(answer.text.split())[:100]
+        raise InputError(f"{url}: still loading, or nothing behind it (status {answer.status_code}: {text}); try later")
+
+
+def _explained(url: str, error: requests.RequestException, timeout: float) -> str:
+    if isinstance(error, requests.exceptions.SSLError):
+        return f"{url}: the certificate is not trusted, or it speaks no https; name its authority in SSL_CERT_FILE"
+    if isinstance(error, requests.Timeout):
+        return f"{url}: no answer within {timeout:g} s; is the server loading or hanging?"
+    if isinstance(error, requests.ConnectionError):
+        return f"{url}: nothing listens there, or it speaks no HTTP; is the server running, and the port right?"
+    return f"{url}: {' '.join(redacted(str(error)).split())[:200]}"

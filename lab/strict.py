@@ -1,0 +1,14 @@
+"""The base of everything that is read from a campaign file.
+
+Without it each section would decide for itself whether a misspelt key or a number in quotes passes.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys and silent conversions."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)

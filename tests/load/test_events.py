@@ -1,0 +1,143 @@
+"""Streams cut anywhere, broken off, and filled with garbage."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading import read
+from sse_server import DONE, ROLE, delta, event, usage
+
+from lab.load.answer import Answer
+from lab.load.events import BrokenStream, error_message
+
+COUNT = ("timings", "predicted_n")
+
+
+def test_no_token_is_empty():
+    assert read(ROLE, delta("stop"), usage(0), DONE)[1].kind == "empty"
+
+
+def test_stream_that_breaks_off_is_disconnected():
+    assert read(ROLE, delta(content="a"))[1].kind == "disconnected"
+
+
+def test_stream_that_breaks_off_inside_an_event_is_truncated():
+    answer, fault = read(ROLE, delta(content="a"), delta(content="b")[:-20])
+    assert (fault.kind, answer.output_tokens) == ("truncated", 1)
+
+
+def test_missing_last_blank_line_is_forgiven():
+    assert read(delta(content="a"), DONE.rstrip())[1] is None
+
+
+def test_finish_reason_ends_a_stream_that_never_says_done():
+    assert read(delta(content="a"), delta("stop"))[1] is None
+
+
+@pytest.mark.parametrize("payload", [b"{not json", b"[1, 2]", b'"text"', b"null", b"\xff\xfe"])
+def test_garbage_is_bad_sse(payload: bytes):
+    with pytest.raises(BrokenStream) as broken:
+        Answer().feed(event(payload), 1.0)
+    assert broken.value.fault.kind == "bad-sse"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [{"choices": 3}, {"choices": [3]}, {"choices": {"a": 1}}, {"choices": [{"delta": "text"}]}, {"choices": [None]}],
+)
+def test_json_of_another_shape_is_bad_sse(chunk: dict):
+    with pytest.raises(BrokenStream, match="unknown shape") as broken:
+        Answer().feed(event(chunk), 1.0)
+    assert broken.value.fault.kind == "bad-sse"
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        event({"error": {"message": "no room"}}),
+        b'error: {"message": "no room"}\n\n',
+        b'event: error\ndata: {"message": "no room"}\n\n',
+        event({"object": "error", "message": "no room"}),
+        b'event: error\r\ndata: {"detail": "no room"}\r\n\r\n',
+    ],
+)
+def test_error_inside_a_stream_keeps_the_servers_words(stream: bytes):
+    with pytest.raises(BrokenStream) as broken:
+        Answer().feed(delta(content="a") + stream, 1.0)
+    assert (broken.value.fault.kind, broken.value.fault.text) == ("server-error", "no room")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "too long"}}', "too long"),
+        (b'{"detail": "Not Found"}', "Not Found"),
+        (b'{"error": "busy"}', "busy"),
+        (b"<html>Bad Gateway</html>", "<html>Bad Gateway</html>"),
+        (b"", ""),
+    ],
+)
+def test_error_message_of_the_usual_shapes(body: bytes, message: str):
+    assert error_message(body) == message
+
+
+def test_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lab.load.answer.EVENT_BYTES", 1000)
+    answer = Answer()
+    with pytest.raises(BrokenStream, match="more than 1000 bytes"):
+        for _ in range(20):
+            answer.feed(b"data: " + b"x" * 100, 1.0)
+
+
+STREAM = (
+    b": ping\r\n\r\n" + ROLE + delta(content="a\u00e9", count=1) + delta(content="b", count=3).replace(b"\n", b"\r\n")
+) + (delta("length", count=3) + usage(4, timings={"predicted_n": 4}) + DONE)
+CRLF = STREAM.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+FIELDS = STREAM.replace(b"data: ", b"id: 7\nevent: message\nretry: 5\ndata: ")
+NO_SPACE = STREAM.replace(b"data: ", b"data:")
+SEVERAL_LINES = STREAM.replace(b'{"choices": [', b'{"choices":\ndata: [')
+
+
+@pytest.mark.parametrize(
+    "stream", [STREAM, CRLF, FIELDS, NO_SPACE, SEVERAL_LINES], ids=["mixed", "crlf", "fields", "no-space", "lines"]
+)
+@given(st.lists(st.integers(0, 3000), max_size=12).map(sorted))
+@settings(deadline=None)
+def test_where_the_network_cuts_changes_nothing(stream: bytes, cuts: list[int]):
+    edges = [0, *(cut % len(stream) for cut in cuts), len(stream)]
+    answer, fault = read(*(stream[a:b] for a, b in pairwise(sorted(edges))), path=COUNT)
+    assert fault is None
+    assert answer.done
+    assert (list(answer.chunk_tokens), answer.output_tokens) == ([1, 2, 1], 4)
+    assert answer.finish_reason == "length"
+    assert list(answer.chunk_s) == sorted(answer.chunk_s)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "delta", "content", "usage", "completion_tokens", "finish_reason", "text",
+                             "meta_info", "timings", "predicted_n", "metrics", "reasoning", "tool_calls", "stop"]),
+            inner, max_size=4,
+        )
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.lists(JSON, max_size=4), st.sampled_from(["chat", "completions", "generate", "llamacpp"]))
+@settings(deadline=None)
+def test_whatever_json_comes_the_reader_answers_or_refuses(values: list, api: str):
+    answer = Answer(api)
+    try:
+        for value in values:
+            answer.feed(event(value), 1.0)
+    except BrokenStream as broken:
+        assert broken.fault.kind in ("bad-sse", "server-error")
+    answer.close(2.0)
+    assert sum(answer.chunk_tokens) == answer.output_tokens

@@ -1,0 +1,63 @@
+"""Trials against their bound: the batch, context and speculation that ran, and none where one of them is unknown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.health import hard_bound_tok_s, health, trial_bound
+from tests.builders import HARDWARE, trial_in_memory
+
+KV = 2 * 2 * 2 * 16 * 2
+CACHED = replace(HARDWARE, cache_bytes=200_000)
+
+
+def bound_of(changes: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> float | None:
+    found = trial_bound(trial_in_memory(changes, facts), HARDWARE)
+    return found.bound_tok_s if found else None
+
+
+def test_the_bound_counts_the_tokens_of_a_step_that_speculates() -> None:
+    plain = bound_of()
+    counted = {"server.delta": {"output_tokens": 3000.0, "draft_accepted": 1000.0}}
+    assert plain is not None
+    assert bound_of(counted, {"speculative": True}) == pytest.approx(1.5 * plain)
+    assert bound_of({"server.delta": {}, "metrics.acceptance_length": 2.5}, {"speculative": True}) == pytest.approx(
+        2.5 * plain
+    )
+    assert bound_of({"server.delta": {"output_tokens": 3000.0, "draft_accepted": 0.0}}) == pytest.approx(plain)
+
+
+def test_speculation_of_unknown_success_has_no_bound() -> None:
+    assert bound_of({"server.delta": {}}, {"speculative": True}) is None
+    assert bound_of({"server.delta": {}}, {"speculative": False}) is not None
+
+
+def test_the_hard_bound_spares_what_the_last_cache_holds() -> None:
+    total = 1_000_000 + 3.98 * 80 * KV
+    assert hard_bound_tok_s(trial_in_memory(), CACHED) == pytest.approx(3.98 * 1e9 / (total - 200_000))
+
+
+def test_shared_prefixes_may_be_read_once_so_the_hard_bound_counts_no_context() -> None:
+    shared = trial_in_memory({"prompts.reuse": True})
+    assert hard_bound_tok_s(shared, CACHED) == pytest.approx(3.98 * 1e9 / 800_000)
+
+
+@pytest.mark.parametrize("cache_bytes", [None, 10_000_000])
+def test_a_cache_that_is_unknown_or_holds_everything_sets_no_hard_bound(cache_bytes: int | None) -> None:
+    assert hard_bound_tok_s(trial_in_memory(), replace(HARDWARE, cache_bytes=cache_bytes)) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"server.running": None}, {"server.running": 0.0}, {"metrics.mean_context_tokens": None}]
+)
+def test_without_batch_or_context_there_is_no_bound(changes: dict[str, Any]) -> None:
+    trial = trial_in_memory(changes)
+    assert trial_bound(trial, CACHED) is None and hard_bound_tok_s(trial, CACHED) is None
+    assert health([trial], HARDWARE).bound_tok_s is None
+
+
+def test_without_hardware_there_is_no_bound() -> None:
+    assert trial_bound(trial_in_memory(), None) is None and hard_bound_tok_s(trial_in_memory(), None) is None
