@@ -17,6 +17,7 @@ from lab.audit.thresholds import (
     NO_QUEUE,
     RANK_SKEW,
     SCHEDULER_SHARE,
+    SCHEDULER_SHARE_INVALID,
     SCHEDULER_WAITING_MIN,
     SEEN_ERRORS,
     SEEN_SHARE,
@@ -54,6 +55,8 @@ def _full(trial: Trial, load: Account, context: Context) -> Code | None:
 
 
 def _not_admitted(trial: Trial, load: Account, context: Context) -> Code | None:
+    """Some requests of every load wait for their prompt to be read; the label is false where most of them wait, or
+    where a server that hides its cap always ran the same number."""
     if not admission_bound(load):
         return None
     cap = "its cap is unknown" if load.cap is None else f"it can run {load.cap:g}"
@@ -66,7 +69,10 @@ def _not_admitted(trial: Trial, load: Account, context: Context) -> Code | None:
         text = f"{said}; the control's does, so the lever made this limit"
         return Code("capacity-limited", FINDING, text, figures)
     text = f"{said} (reason: scheduler); raise its token budget or lower C"
-    return Code("batch-cap", INVALID, text, figures)
+    most = trial.server["running_max"]
+    hidden_cap = load.cap is None and most is not None and load.running >= CAP_FILLED_SHARE * most
+    false = hidden_cap or load.running < SCHEDULER_SHARE_INVALID * load.possible
+    return Code("batch-cap", INVALID if false else WARNING, text, figures)
 
 
 @check("kv-bound")

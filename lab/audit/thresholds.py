@@ -34,6 +34,8 @@ WAITING_SHARE = 0.05
 # batch-cap with the scheduler as the reason: below this share of what could run. Lower than CAP_FILLED_SHARE, since
 # prompts that are admitted step by step keep some per cent of the requests of a healthy server in its queue.
 SCHEDULER_SHARE = 0.9
+# Below this share the label C is false; above it the queue is what long prompts cost, and a warning tells it.
+SCHEDULER_SHARE_INVALID = 0.5
 SCHEDULER_WAITING_MIN = 1.0
 # kv-bound: the cache is full from this usage on.
 KV_FULL = 0.95

@@ -125,6 +125,13 @@ def test_a_launch_that_took_twice_its_plan_is_told(planned: float | None, took: 
     assert code is None or (code.code, code.severity) == ("sweep-cost", WARNING)
 
 
+def test_the_cost_of_a_simulated_launch_counts_in_server_seconds() -> None:
+    timings = {"seconds": 16.0, "planned_seconds": 6.0}
+    assert sweep_cost(launch(timings=timings), Context()) is None
+    code = sweep_cost(launch(timings=timings, time_factor=20.0), Context())
+    assert code is not None and code.figures == {"seconds": 320.0, "planned_seconds": 120.0}
+
+
 def test_a_burn_in_is_a_finding() -> None:
     code = first_launch(launch(role=BURN_IN), Context())
     assert code is not None and (code.code, code.severity) == ("first-launch", FINDING)
