@@ -49,10 +49,12 @@ def judge(run: Run, rule: Rule | None = None) -> Judgement:
     rule = rule or _frozen_rule(run)
     launches = run.launches()
     key = (run.path, tuple(launch.id for launch in launches), tuple(run.notebook_failures()), rule.digest())
-    if key not in _JUDGED:
+    found = _JUDGED.get(key)
+    if found is None:
+        found = _Judge(run, rule, launches).judgement()
         _JUDGED.clear()
-        _JUDGED[key] = _Judge(run, rule, launches).judgement()
-    return _JUDGED[key]
+        _JUDGED[key] = found
+    return found
 
 
 # The last judgement: a notebook asks for the same one in every cell, and closed launches never change.

@@ -16,6 +16,7 @@ from typing import Any
 from lab import judgement, plan
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
 from lab.errors import InputError, LabError
+from lab.files import digest
 from lab.hosts import LocalHost, host_lock
 from lab.lever_study import step_name
 from lab.notebook_process import Notebooks, last_line, write_html
@@ -261,7 +262,7 @@ class _Runner:
             target,
             target.with_name(sentinel),
             {**common, **named, **parameters},
-            marker=f"{self.run.run_id}/{lever}",
+            marker=f"{self.run.run_id}/{lever}/{digest(str(self.run.path.resolve()))}",
         )
 
     def _limit_seconds(self) -> float:

@@ -256,7 +256,6 @@ def test_more_tokens_than_memory_can_feed_are_doubted(tmp_path: Path) -> None:
     assert row["bound_fraction"] > 100
 
 
-
 def test_one_measurement_under_two_numbers_counts_once(tmp_path: Path) -> None:
     build = builder(tmp_path, "mtp")
     same = {"window.opened_s": 1100.0, "window.opened_at": TRIAL["window"]["opened_at"]}

@@ -112,6 +112,7 @@ TRIAL: dict[str, Any] = {
         "waiting": 0.0,
         "running_max": 4.0,
         "waiting_max": 0.0,
+        "waiting_p10": 0.0,
         "running_p95": 4.0,
         "running_at_open": 4.0,
         "waiting_at_open": 0.0,

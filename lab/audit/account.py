@@ -15,8 +15,11 @@ CLOSED = "closed"
 
 @dataclass(frozen=True)
 class Account:
-    """offered: clients, or client slots of an open loop; little: mean in flight by the client (Little's law); running,
-    waiting: the server's gauges; cap: what it can run at once; kv_usage_max, preemptions: of the window. None: unknown.
+    """The four numbers and what explains them; None: unknown.
+
+    offered: clients, or client slots of an open loop; little: mean in flight by the client (Little's law); running,
+    waiting: the server's gauges; waiting_p10: what waits but for a tenth of the time; cap: what the server can run at
+    once; kv_usage_max, preemptions: of the window; kv_room_tokens: the cache of one rank; prompt_tokens: mean length.
     few: fewer requests than clients were sent in the whole trial, so the load was never reached and nothing is said of
     the client. (The catalogue asks for five for each in the window. In a window that is fully occupied, long answers
     may well be fewer, and a client that holds 100 of 128 must not hide behind them.)
@@ -28,7 +31,10 @@ class Account:
     running: float | None
     waiting: float | None
     cap: float | None
+    waiting_p10: float | None
     kv_usage_max: float | None
+    kv_room_tokens: float | None
+    prompt_tokens: float | None
     preemptions: float | None
     few: bool
 
@@ -63,7 +69,7 @@ class Account:
 
 def account(trial: Trial) -> Account:
     """The concurrency account of a trial."""
-    client, server = trial.client, trial.server
+    client, server, facts = trial.client, trial.server, trial.launch.effective
     live, total = server["window_delta"].get("preemptions"), server["delta"].get("preemptions")
     return Account(
         offered=trial.concurrency,
@@ -71,8 +77,11 @@ def account(trial: Trial) -> Account:
         little=client["littles_law"],
         running=server["running"],
         waiting=server["waiting"],
-        cap=trial.launch.effective.get("cap"),
+        cap=facts.get("cap"),
+        waiting_p10=server["waiting_p10"],
         kv_usage_max=server["kv_usage_max"],
+        kv_room_tokens=facts["kv_tokens"] / (facts.get("ranks") or 1) if facts.get("kv_tokens") else None,
+        prompt_tokens=client["prompt_tokens_mean"],
         preemptions=total if live is None else live,
         few=client["arrivals"] == CLOSED and client["sent"] < trial.concurrency,
     )

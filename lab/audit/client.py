@@ -9,30 +9,38 @@ from __future__ import annotations
 from lab.audit.account import Account, account
 from lab.audit.base import INVALID, WARNING, Code, Context, check
 from lab.audit.thresholds import (
+    BACK_OFF_SECONDS,
     CLIENT_CPU_SHARE,
     CLIENT_FULL,
     CLIENT_SHORT,
     FAILED_SHARE_INVALID,
     FLAT_PCT,
+    LATE_REAL_MS,
+    LOOP_LAG_LIFE_SHARE,
     LOOP_LAG_SHARE,
     NO_QUEUE,
+    NO_QUEUE_SHARE,
     PEAK_SHARE,
     RAMP_SHARE,
     RATE_SHORT,
     SAME_HELD_SHARE,
+    SEEN_ERRORS,
+    SEEN_SHARE,
     SEND_DELAY_SHARE,
     SLOT_WAIT_SHARE,
 )
 from lab.records import Trial
+
+RATE_LIMITED = "rate-limited"
 
 
 @check("client-conn-cap")
 def client_conn_cap(trial: Trial, context: Context) -> Code | None:
     """The client holds a constant number of requests below what was asked, and the server sees all of them."""
     load, flat_pct = account(trial), trial.client["in_flight_flat_pct"]
-    if not _short(load) or load.held is None or flat_pct is None or flat_pct > FLAT_PCT:
+    if not _short(trial, load) or load.held is None or flat_pct is None or flat_pct > FLAT_PCT:
         return None
-    if load.waiting >= NO_QUEUE or abs(load.held - load.little) > SAME_HELD_SHARE * load.little:
+    if not _no_queue(load) or abs(load.held - load.little) > SAME_HELD_SHARE * load.little:
         return None
     text = (
         f"asked {load.offered:g}, the client never held more than {load.little:.1f} in flight (constant within "
@@ -43,41 +51,84 @@ def client_conn_cap(trial: Trial, context: Context) -> Code | None:
 
 @check("client-bound")
 def client_bound(trial: Trial, context: Context) -> Code | None:
-    """The client fell short of the load or the rate, and it was busy or late itself."""
+    """The client fell short of the load or the rate, or kept in flight what the server had long answered, and it was
+    busy or late itself."""
     load, client = account(trial), trial.client
-    due, issued = client["due_in_window"], client["issued_in_window"]
-    if load.closed:
-        short = _short(load)
-        said = f"asked {load.offered:g}, {load.little or 0:.1f} were in flight"
-    else:
-        short = bool(due) and issued is not None and issued < RATE_SHORT * due
-        said = f"{due} requests fell due in the window, {issued} were sent"
-    if not short:
+    if not (_short(trial, load) or _behind_the_rate(trial, load) or _unread(trial, load)):
         return None
     reasons = slow_client(trial)
     if not reasons:
         return None
-    figures = {
-        **load.figures(),
-        **{name: client[name] for name in ("loop_lag_p99_ms", "due_delay_p99_ms", "e2e_mean_ms", "cpu_share")},
-    }
+    said = f"asked {load.offered:g}, {load.little or 0:.1f} were in flight"
+    if not load.closed:
+        said = f"{client['due_in_window']} requests fell due in the window, {client['issued_in_window']} were sent"
+    names = ("loop_lag_p99_ms", "due_delay_mean_ms", "due_delay_p99_ms", "e2e_mean_ms", "cpu_share")
+    figures = {**load.figures(), **{name: client[name] for name in names}}
     return Code("client-bound", INVALID, f"{said}: the client is the bottleneck ({'; '.join(reasons)})", figures)
 
 
 def slow_client(trial: Trial) -> list[str]:
     """What shows that the client was slow, in words; empty when nothing does."""
-    client, metrics = trial.client, trial.metrics
-    lag_ms, token_ms = client["loop_lag_p99_ms"], metrics["tpot_p50_ms"] or metrics["chunk_gap_p50_ms"]
-    delay_ms, life_ms, cpu = client["due_delay_p99_ms"], client["e2e_mean_ms"], client["cpu_share"]
+    load, client = account(trial), trial.client
+    lag_ms, cpu = client["loop_lag_p99_ms"], client["cpu_share"]
     reasons = []
-    if lag_ms is not None and token_ms and lag_ms > LOOP_LAG_SHARE * token_ms:
-        reasons.append(f"its event loop lags {lag_ms:.1f} ms at p99, a token takes {token_ms:.1f} ms")
+    if _lags(trial):
+        reasons.append(f"its event loop lags {lag_ms:.1f} ms at p99, {_against(trial)}")
+    if _unread(trial, load):
+        reasons.append(
+            f"{load.little:.1f} were in flight, the server held {load.held:.1f} and queued nothing meanwhile"
+        )
     # In an open loop a send is late because all slots are taken, which is the server's doing.
-    if account(trial).closed and delay_ms is not None and life_ms and delay_ms > SEND_DELAY_SHARE * life_ms:
-        reasons.append(f"it sends {delay_ms:.0f} ms late at p99, a request lives {life_ms:.0f} ms")
+    if load.closed and _sends_late(trial):
+        said = f"{client['due_delay_p99_ms']:.0f} ms late at p99, {client['due_delay_mean_ms']:.0f} ms on average"
+        reasons.append(f"it sends {said}, a request lives {client['e2e_mean_ms']:.0f} ms")
     if cpu is not None and cpu > CLIENT_CPU_SHARE:
         reasons.append(f"a client process used {cpu:.0%} of a core")
     return reasons
+
+
+def _lags(trial: Trial) -> bool:
+    """The event loop comes late by real time, and by the time per token, or the life of a request where that is
+    unknown: a client that reads an answer in one piece has seen no token's time."""
+    lag_ms, token_ms, life_ms = trial.client["loop_lag_p99_ms"], _token_ms(trial), trial.client["e2e_mean_ms"]
+    if lag_ms is None or lag_ms <= _late_ms(trial):
+        return False
+    return lag_ms > (LOOP_LAG_SHARE * token_ms if token_ms else LOOP_LAG_LIFE_SHARE * (life_ms or 0.0))
+
+
+def _against(trial: Trial) -> str:
+    token_ms, life_ms = _token_ms(trial), trial.client["e2e_mean_ms"]
+    if token_ms:
+        return f"a token takes {token_ms:.1f} ms"
+    return f"a request lives {life_ms:.0f} ms" if life_ms else "no request has a time"
+
+
+def _token_ms(trial: Trial) -> float | None:
+    return trial.metrics["tpot_p50_ms"] or trial.metrics["chunk_gap_p50_ms"]
+
+
+def _sends_late(trial: Trial) -> bool:
+    """Sends come late by a share of a request's life: on average, or at p99 and by real time."""
+    client = trial.client
+    mean_ms, p99_ms, life_ms = (client[name] for name in ("due_delay_mean_ms", "due_delay_p99_ms", "e2e_mean_ms"))
+    if mean_ms is None or p99_ms is None or not life_ms:
+        return False
+    limit_ms = SEND_DELAY_SHARE * life_ms
+    return mean_ms > limit_ms or p99_ms > max(limit_ms, _late_ms(trial))
+
+
+def _late_ms(trial: Trial) -> float:
+    """LATE_REAL_MS in server time, which is what the record holds."""
+    return LATE_REAL_MS * (trial.window["time_factor"] or 1.0)
+
+
+def _unread(trial: Trial, load: Account) -> bool:
+    """The client's loop lagged, and the server held clearly less than was in flight, beyond the error of its samples,
+    and queued nothing: answers that were sent long ago lie unread."""
+    if not _lags(trial) or load.little is None or load.held is None or not _no_queue(load):
+        return False
+    error = trial.server["held_error"] or 0.0
+    return load.held + SEEN_ERRORS * error < SEEN_SHARE * load.little
 
 
 @check("coordinated-omission")
@@ -104,13 +155,14 @@ def coordinated_omission(trial: Trial, context: Context) -> Code | None:
 def ramp_heavy(trial: Trial, context: Context) -> Code | None:
     """The load was reached for a part of the window only, so its mean holds the fill or the drain.
 
-    The ramp before the window and the drain after it are no part of any figure, and are not counted here.
+    The ramp before the window and the drain after it are no part of any figure, and are not counted here. A client that
+    is out of breath loses its load again and again: `client-bound` says so, and it is no ramp.
     """
     bins, offered = trial.client["in_flight_bins"], trial.concurrency
     if trial.client["arrivals"] != "closed" or max(bins, default=0.0) < CLIENT_FULL * offered:
         return None
     share = sum(level < CLIENT_SHORT * offered for level in bins) / len(bins)
-    if share <= RAMP_SHARE:
+    if share <= RAMP_SHARE or client_bound(trial, context):
         return None
     text = (
         f"fewer than {CLIENT_SHORT:.0%} of the {offered} clients had a request in flight for {share:.0%} of the window"
@@ -156,6 +208,33 @@ def nothing_completed(trial: Trial, context: Context) -> Code | None:
     return Code("nothing-completed", INVALID, text, {"completed": client["completed"], "window_tokens": 0})
 
 
-def _short(load: Account) -> bool:
-    """A closed loop that did not keep its load in flight although it had enough to send."""
-    return load.closed and not load.few and load.little is not None and load.little < CLIENT_SHORT * load.offered
+def _no_queue(load: Account) -> bool:
+    return load.waiting < max(NO_QUEUE, NO_QUEUE_SHARE * load.little)
+
+
+def _short(trial: Trial, load: Account) -> bool:
+    """A closed loop that did not keep its load in flight although it had enough to send, and no reason to back off."""
+    if not load.closed or load.few or load.little is None:
+        return False
+    return load.little + _backing_off(trial) < CLIENT_SHORT * load.offered
+
+
+def _backing_off(trial: Trial) -> float:
+    """How many clients can have been backing off on average: each failure keeps one away for BACK_OFF_SECONDS at most,
+    a refused rate for as long as the server asks.
+
+    Where failures alone make the trial invalid, so that nothing passes that would not pass otherwise.
+    """
+    client, seconds = trial.client, trial.window["seconds"]
+    if not seconds or client["failed"] <= FAILED_SHARE_INVALID * client["sent"]:
+        return 0.0
+    refused = client["errors"].get(RATE_LIMITED, 0)
+    return ((client["failed"] - refused) * BACK_OFF_SECONDS + refused * seconds) / seconds
+
+
+def _behind_the_rate(trial: Trial, load: Account) -> bool:
+    """An open loop that sent less than fell due although it had free slots: without one, the server is behind."""
+    due, issued = trial.client["due_in_window"], trial.client["issued_in_window"]
+    if load.closed or not due or issued is None or (load.little or 0.0) >= CLIENT_FULL * load.offered:
+        return False
+    return issued < RATE_SHORT * due

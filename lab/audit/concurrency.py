@@ -15,6 +15,7 @@ from lab.audit.thresholds import (
     KV_FULL,
     KV_WAITING_MIN,
     NO_QUEUE,
+    NO_QUEUE_SHARE,
     RANK_SKEW,
     SCHEDULER_SHARE,
     SCHEDULER_SHARE_INVALID,
@@ -139,20 +140,35 @@ def cache_bound(load: Account) -> bool:
         return False
     if load.running >= CAP_FILLED_SHARE * load.possible:
         return False
-    return bool(load.preemptions) or (load.kv_usage_max is not None and load.kv_usage_max >= KV_FULL)
+    return bool(load.preemptions) or _cache_full(load)
+
+
+def _cache_full(load: Account) -> bool:
+    """No room for one more prompt of the usual length, at the fullest."""
+    if load.kv_usage_max is None or load.kv_usage_max >= KV_FULL:
+        return load.kv_usage_max is not None
+    if load.kv_room_tokens is None or load.prompt_tokens is None:
+        return False
+    return (1 - load.kv_usage_max) * load.kv_room_tokens < load.prompt_tokens + 1
 
 
 def admission_bound(load: Account) -> bool:
-    """The server itself counts a queue, runs less than it could, and the cache has room."""
+    """The server itself counts a queue that never empties, runs less than it could, and the cache has room.
+
+    A queue that comes and goes is of requests that wait for the step under way to end.
+    """
     if load.running is None or load.waiting is None or load.kv_usage_max is None or cache_bound(load):
         return False
-    waits = load.waiting >= max(SCHEDULER_WAITING_MIN, WAITING_SHARE * load.offered)
-    return waits and load.running < SCHEDULER_SHARE * load.possible and load.kv_usage_max < KV_FULL
+    stands = load.waiting_p10 is None or load.waiting_p10 >= SCHEDULER_WAITING_MIN
+    waits = stands and load.waiting >= max(SCHEDULER_WAITING_MIN, WAITING_SHARE * load.offered)
+    return waits and load.running < SCHEDULER_SHARE * load.possible and not _cache_full(load)
 
 
 def lost(trial: Trial, load: Account) -> bool:
     """The server saw clearly less than was in flight, beyond the error of its samples, and was not full."""
-    if load.little is None or load.held is None or load.waiting >= NO_QUEUE:
+    if load.little is None or load.held is None:
+        return False
+    if load.waiting >= max(NO_QUEUE, NO_QUEUE_SHARE * load.little):
         return False
     if load.closed and load.little < CLIENT_FULL * load.offered:
         return False

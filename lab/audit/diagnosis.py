@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from lab.audit.account import Account, account
 from lab.audit.base import Code, Context
-from lab.audit.client import client_bound, client_conn_cap, slow_client
+from lab.audit.client import client_bound, client_conn_cap
 from lab.audit.completed import complete
 from lab.audit.concurrency import admission_bound, batch_cap, cache_bound, cap_bound, kv_bound, lost
 from lab.audit.gate import gate_misaligned, metric_absent
 from lab.audit.thresholds import (
     CLIENT_FULL,
     CLIENT_SHORT,
+    FAILED_SHARE_INVALID,
     HEALTHY_ERRORS,
     HEALTHY_HELD_SHARE,
     HEALTHY_RUNNING_SHARE,
@@ -30,7 +31,7 @@ from lab.records import Trial
 @dataclass(frozen=True)
 class Diagnosis:
     """name: blind, not ours, not enough work, ramp-bound, cap-bound, KV-bound, admission-bound, lost on the way,
-    client-bound, backlog, healthy or unclear. code: the audit's code for it, None where nothing is wrong."""
+    failing, client-bound, backlog, healthy or unclear. code: the audit's code for it, None where nothing is wrong."""
 
     name: str
     text: str
@@ -48,7 +49,7 @@ def diagnose(trial: Trial, context: Context | None = None) -> Diagnosis:
     load = account(trial)
     found = _unbelievable(trial, context)
     if found is None:
-        found = _closed(trial, load, context) if load.closed else _open(trial, load)
+        found = _closed(trial, load, context) if load.closed else _open(trial, load, context)
     return found
 
 
@@ -86,6 +87,10 @@ def _closed(trial: Trial, load: Account, context: Context) -> Diagnosis:
         text = f"what was in flight never reached the server: {four}"
         fix = "look at the connection pool, a proxy, the tokenizer front end"
         return Diagnosis("lost on the way", text, "client-inflight-illusion", fix)
+    failed = trial.client["failed"] or 0
+    if short and client is None and failed > FAILED_SHARE_INVALID * (trial.client["sent"] or 0):
+        text = f"clients held back after failures ({failed} of {trial.client['sent']} requests): {four}"
+        return Diagnosis("failing", text, "failed-requests", "look into the server's errors")
     if short:
         text = client.text if client else f"the client did not hold its load, and nothing waited on the server: {four}"
         name = client.code if client else "client-bound"
@@ -104,7 +109,7 @@ def _healthy(load: Account, four: str, error: float) -> Diagnosis:
     return Diagnosis("unclear", f"no single cause stands out: {four}", None, "compare the four numbers over time")
 
 
-def _open(trial: Trial, load: Account) -> Diagnosis:
+def _open(trial: Trial, load: Account, context: Context) -> Diagnosis:
     client = trial.client
     due, issued = client["due_in_window"] or 0, client["issued_in_window"] or 0
     waited_ms, life_ms = client["wait_for_slot_mean_ms"], client["e2e_mean_ms"]
@@ -114,12 +119,12 @@ def _open(trial: Trial, load: Account) -> Diagnosis:
     if lost(trial, load):
         fix = "look at the connection pool, a proxy, the tokenizer front end"
         return Diagnosis("lost on the way", f"the server saw less: {said}", "client-inflight-illusion", fix)
-    if issued < RATE_SHORT * due and slow_client(trial):
-        text = f"{said} ({'; '.join(slow_client(trial))})"
-        return Diagnosis("client-bound", text, "client-bound", "more client processes")
+    bound = client_bound(trial, context)
+    if bound is not None:
+        return Diagnosis("client-bound", bound.text, bound.code, "more client processes")
     if grows or slots or issued < RATE_SHORT * due:
         code = "no-steady-window" if grows else "coordinated-omission"
-        text = f"the rate is above what the server can serve, and requests pile up: {said}"
+        text = f"the server does not keep up with the rate, and requests pile up: {said}"
         return Diagnosis("backlog", text, code, "a lower rate; latencies have no steady value at this one")
     return Diagnosis("healthy", f"the server kept up with the rate: {said}")
 

@@ -6,6 +6,7 @@ Without these checks a gauge that is always zero, or one that was read twice, is
 from __future__ import annotations
 
 from lab.audit.base import INVALID, Code, Context, check
+from lab.audit.client import slow_client
 from lab.audit.thresholds import BUSY_SAMPLES_MIN, SAMPLES_MIN
 from lab.records import Trial
 
@@ -36,12 +37,12 @@ def constant_zeros(trial: Trial) -> list[str]:
     """Gauges and token counters that were zero throughout although requests completed.
 
     A gauge counts only where enough samples should have met a request in flight: an open loop at a low rate leaves most
-    samples idle.
+    samples idle, and a client that is slow to read believes in flight what ended long ago.
     """
     server, client = trial.server, trial.client
     if not client["completed"]:
         return []
-    expected = min(1.0, client["littles_law"] or 0.0) * server["samples"]
+    expected = 0.0 if slow_client(trial) else min(1.0, client["littles_law"] or 0.0) * server["samples"]
     gauges = [n for n in NEVER_ZERO_GAUGES if n in server["zero_gauges"] and expected >= BUSY_SAMPLES_MIN]
     counters = [n for n in NEVER_ZERO_COUNTERS if n in server["zero_counters"] and server["delta"].get(n) == 0]
     all_cached = bool(server["delta"].get("cached_tokens"))

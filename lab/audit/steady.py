@@ -10,7 +10,7 @@ from lab.audit.account import account
 from lab.audit.base import INVALID, WARNING, Code, Context, check
 from lab.audit.latency import LATENCIES
 from lab.audit.machine import other_cores
-from lab.audit.thresholds import BACKLOG_SHARE, EARLY_P, EARLY_RATIO, OTHER_CORES, OVERLAP_REQUESTS
+from lab.audit.thresholds import BACKLOG_SHARE, EARLY_P, EARLY_RATIO, EARLY_RATIO_SHARED, OTHER_CORES, OVERLAP_REQUESTS
 from lab.records import SEARCH, Trial
 
 FOUND, TOO_SHORT = "found", "too-short"
@@ -21,7 +21,8 @@ def no_steady_window(trial: Trial, context: Context) -> Code | None:
     """Throughput drifted over the window, or the window was too short to tell.
 
     Judged on time bins of emitted tokens (contract, section 7). The short windows of a search rank its candidates and
-    are never judged. In an open loop whose queue grows, latencies have no steady value although throughput has.
+    are never judged. In an open loop whose
+    requests in flight rise, latencies have no steady value although throughput has.
     """
     steady, client = trial.steady, trial.client
     figures = {name: steady[name] for name in ("seconds", "bins", "trend_pct", "p_value", "cv_pct")}
@@ -32,8 +33,8 @@ def no_steady_window(trial: Trial, context: Context) -> Code | None:
     if client["arrivals"] == "closed" or client["in_flight_trend_pct"] <= 0:
         return None
     text = (
-        f"requests in flight grew by {client['in_flight_trend_pct']:.0f} % over the window: the rate is above what the "
-        "server can serve, and latencies depend on how long one waits"
+        f"requests in flight rose by {client['in_flight_trend_pct']:.0f} % over the window: the server finished fewer "
+        "than were sent, and latencies have no steady value"
     )
     figures = {"in_flight_trend_pct": client["in_flight_trend_pct"], "littles_law": client["littles_law"]}
     return Code("no-steady-window", WARNING, text, figures, withdraws=LATENCIES)
@@ -43,8 +44,8 @@ def no_steady_window(trial: Trial, context: Context) -> Code | None:
 def cold_start_in_window(trial: Trial, context: Context) -> Code | None:
     """The server compiled, captured or tuned inside the window, or its first requests were slow beyond chance.
 
-    A slow start of the first tokens alone withdraws their metrics. Where other programs used the machine, slowness at
-    the start is no proof of a cold server.
+    A slow start of the first tokens alone withdraws their metrics. Where other programs used the machine, they may be
+    why the start was a little slow, and it takes more to prove a cold server.
     """
     client, events = trial.client, trial.server["log_events"] or []
     if events:
@@ -56,11 +57,11 @@ def cold_start_in_window(trial: Trial, context: Context) -> Code | None:
             f"only {started} of {load.possible:g} clients had a token when the window opened: the warm-up was smaller"
         )
         return Code("cold-start-in-window", INVALID, text, {"clients_started": started, "offered": load.offered})
-    if (other_cores(trial) or 0.0) >= OTHER_CORES:
-        return None
+    shared = (other_cores(trial) or 0.0) >= OTHER_CORES
+    least = EARLY_RATIO_SHARED if shared else EARLY_RATIO
     for name, severity, withdraws in (("tpot", INVALID, ()), ("ttft", WARNING, LATENCIES)):
         ratio, chance = client[f"early_ratio_{name}"], client[f"early_p_{name}"]
-        if ratio is not None and chance is not None and ratio > EARLY_RATIO and chance <= EARLY_P:
+        if ratio is not None and chance is not None and ratio > least and chance <= EARLY_P:
             text = f"the first tenth of the requests has {ratio:.1f} times the {name} of the others (p = {chance:.2g})"
             figures = {f"early_ratio_{name}": ratio, f"early_p_{name}": chance}
             return Code("cold-start-in-window", severity, text, figures, withdraws=withdraws)

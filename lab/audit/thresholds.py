@@ -9,15 +9,24 @@ amended by the contract (sections 2, 4 and 7); where another value stands, the r
 CLIENT_SHORT = 0.9
 CLIENT_FULL = 0.95
 RATE_SHORT = 0.95
-# client-conn-cap: no queue on the server, the server sees all that is in flight, and it stands still at a level.
+# client-conn-cap: no queue on the server, the server sees all that is in flight, and it stands still at a level. No
+# queue is half a request, or this share of what is in flight: each request waits for half a step on average before it
+# is admitted, which is 1 of 2·n steps of an answer of n tokens, so L / (2·n) wait on a server that admits all (n ≥ 10).
 NO_QUEUE = 0.5
+NO_QUEUE_SHARE = 0.05
 SAME_HELD_SHARE = 0.1
 FLAT_PCT = 2.0
-# client-bound: what slows a client: delay of its event loop against the time per token, delay of its sends against the
-# life of a request, share of one core.
+# client-bound: what slows a client: delay of its event loop against the time per token (where none is known, against
+# the life of a request), delay of its sends against the life of a request, share of one core.
 LOOP_LAG_SHARE = 0.2
+LOOP_LAG_LIFE_SHARE = 0.05
 SEND_DELAY_SHARE = 0.05
 CLIENT_CPU_SHARE = 0.9
+# Real milliseconds that a p99 of lag or delay needs besides, since a virtual clock multiplies what timers and a busy
+# machine do to every process: healthy clients show 1 to 3, on a crowded machine up to 8.
+LATE_REAL_MS = 20.0
+# A client that backs off after failures holds less in flight: the longest back-off after each (server seconds).
+BACK_OFF_SECONDS = 2.0
 # client-inflight-illusion: share of what was in flight that the server saw; by more than this many standard errors,
 # since a dozen samples of a single request's gauge are short of it by chance in one trial of ten.
 SEEN_SHARE = 0.85
@@ -90,6 +99,8 @@ PREFIX_APART_POINTS = 0.01
 # median of two requests exceeds it by chance).
 EARLY_RATIO = 1.5
 EARLY_P = 1e-4
+# Where others used OTHER_CORES of the machine: two programs that share a core slow each other by a factor of two.
+EARLY_RATIO_SHARED = 2.5
 # warmup-overlap: requests on the server beyond ours when the window opened.
 OVERLAP_REQUESTS = 1.0
 BACKLOG_SHARE = 0.05

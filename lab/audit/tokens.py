@@ -48,8 +48,9 @@ def _before(trial: Trial) -> Code | None:
 
 
 def _prompts(trial: Trial) -> Code | None:
+    """Prompts of preempted requests are read, and counted, again: then the counts say nothing."""
     counted = _counted(trial, "prompt_tokens")
-    if counted is None:
+    if counted is None or trial.server["delta"].get("preemptions"):
         return None
     ours, server = counted
     extra = server - ours

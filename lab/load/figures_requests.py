@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ABORTED = "aborted"
 FULL_SHARE = 0.9
 EARLY_EVENT_SHARE = 0.05
+EARLY_EVENT_SECONDS = 0.001
+"""Real time: events sent together are read within it."""
 EARLY_REQUESTS_SHARE = 0.1
 REQUESTS_FOR_EARLY = 20
 CACHED_COMMON_QUANTILE = 0.1
@@ -37,7 +39,7 @@ class Requests:
             return (numbers(self.table, name) - opened_s) * time_factor
 
         sent = requests.sent_s.notna()
-        self.seconds = seconds
+        self.seconds, self.time_factor = seconds, time_factor
         self.never_sent_due_s = (numbers(requests[~sent], "due_s") - opened_s) * time_factor
         self.table = requests[sent]
         self.due_s, self.sent_s, self.end_s = at("due_s"), at("sent_s"), at("end_s")
@@ -178,7 +180,7 @@ def shares_of_window(requests: Requests) -> dict[str, Any]:
     event_s = (requests.first_event_s - requests.sent_s)[chosen]
     no_ttft = ~(ttft_s > 0)
     no_tpot = ~(decode_s > 0) & (requests.output_tokens[chosen] > 1)
-    early = event_s < (1 - EARLY_EVENT_SHARE) * ttft_s
+    early = ttft_s - event_s > np.maximum(EARLY_EVENT_SHARE * ttft_s, EARLY_EVENT_SECONDS * requests.time_factor)
     return {
         "zero_ttft_share": share(no_ttft),
         "zero_tpot_share": share(no_tpot),

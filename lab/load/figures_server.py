@@ -108,6 +108,7 @@ def server_figures(
         "waiting": samples.mean("waiting"),
         "running_max": samples.most("running"),
         "waiting_max": samples.most("waiting"),
+        "waiting_p10": samples.quantile("waiting", 0.1),
         "running_p95": samples.quantile("running", 0.95),
         "samples": int(((answered >= 0) & (answered < samples.seconds)).sum()),
         "sampled_from_s": float(answered[0]) if len(answered) else None,

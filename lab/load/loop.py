@@ -174,7 +174,7 @@ class Loop(ABC):
         await asyncio.sleep(max(0.0, self.opened_s - time.monotonic()))
         self._phase = "window"
         self._emit("window-open", {"t_s": self.opened_s})
-        await self._self_watch.until(self.closed_s)
+        await self._self_watch.until(self.closed_s, self.opened_s)
         self._phase = "drain"
         self._closing.set()
         self._emit("window-closed", {"t_s": self.closed_s})

@@ -16,30 +16,41 @@ BEAT_SECONDS = 0.02
 class SelfWatch:
     """The client's own state in the window: `loop_lag_p99_ms` and `cpu_share`, None before the window ended.
 
-    loop_lag: how late the event loop wakes from a sleep of 20 ms; cpu_share: CPU time over time, 1 is one core.
+    loop_lag: how late the event loop wakes, of a wake each 20 ms; cpu_share: CPU time over time, 1 is one core, None
+    when the loop came too late to see any of the window.
     """
 
     def __init__(self) -> None:
         self.loop_lag_p99_ms: float | None = None
         self.cpu_share: float | None = None
 
-    async def until(self, end_s: float) -> None:
-        """Beat until `end_s` (monotonic). The garbage collector rests meanwhile: a full collection of a large heap
-        takes longer than a chunk gap."""
-        lags_s: list[float] = []
+    async def until(self, end_s: float, due_s: float) -> None:
+        """Beat until `end_s`; a call later than `due_s`, when the window opened, is the first lag (monotonic).
+
+        The garbage collector rests meanwhile: a full collection of a large heap takes longer than a chunk gap.
+        """
         start_s, cpu_s = time.monotonic(), time.process_time()
+        lags_s = missed_beats(start_s - due_s)
         gc.freeze()
         gc.disable()
         try:
             while (now := time.monotonic()) < end_s:
                 beat = min(BEAT_SECONDS, end_s - now)
                 await asyncio.sleep(beat)
-                lags_s.append(max(0.0, time.monotonic() - now - beat))
+                lags_s += missed_beats(time.monotonic() - now - beat)
         finally:
             gc.enable()
         self.loop_lag_p99_ms = percentile_ms(lags_s, 0.99)
-        if (seconds := time.monotonic() - start_s) > 0:
-            self.cpu_share = (time.process_time() - cpu_s) / seconds
+        if start_s < end_s:
+            self.cpu_share = (time.process_time() - cpu_s) / (time.monotonic() - start_s)
+
+
+def missed_beats(late_s: float) -> list[float]:
+    """How late the loop came to each beat that fell due in a lag: `late_s`, and a beat less for each further one.
+
+    A lag counted once would be one of thousands of beats, and a client that stood still for seconds would show none.
+    """
+    return [late_s - beat * BEAT_SECONDS for beat in range(math.ceil(late_s / BEAT_SECONDS))] or [0.0]
 
 
 def percentile_ms(values_s: list[float], share: float) -> float | None:

@@ -26,8 +26,11 @@ def render(checked: Checked) -> str:
     lines = [
         f"{checked.engine}{build} · {checked.model} · {checked.server_url}",
         "",
-        f"asked {trial.concurrency}   ran {number(server['running'])}   waited {number(server['waiting'])}   "
-        f"cap {_cap(facts)}   in flight at the client {number(client['littles_law'])}",
+        *_wrapped(
+            "",
+            f"asked {trial.concurrency}   ran {number(server['running'])}   waited {number(server['waiting'])}   "
+            f"in flight at the client {number(client['littles_law'])}   cap {_cap(facts)}",
+        ),
         *_entry("diagnosis", f"{checked.diagnosis.name}: {checked.diagnosis.text}"),
         *(_entry("to do", checked.diagnosis.fix) if checked.diagnosis.fix else []),
         "",

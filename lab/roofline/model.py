@@ -29,6 +29,8 @@ KV_BLOCKS: dict[str, tuple[int, int]] = {
     "q4_0": (32, 18),
     "iq4_nl": (32, 18),
 }
+# The names that SGLang and vLLM write for theirs (torch dtypes): bytes of an element.
+KV_TORCH_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 # Tables of which a step reads one row per token. `token_embd` joins them where the output has its own matrix.
 ROW_TABLES = ("position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
@@ -160,8 +162,10 @@ def _one_count(counts: int | list[int]) -> tuple[int, bool]:
 
 
 def _element_bytes(dtype: str) -> float:
+    if dtype in KV_TORCH_BYTES:
+        return KV_TORCH_BYTES[dtype]
     block = KV_BLOCKS.get(dtype.lower())
     if block is None:
-        raise InputError(f"unknown KV cache type {dtype!r}{suggest(dtype, KV_BLOCKS)}")
+        raise InputError(f"unknown KV cache type {dtype!r}{suggest(dtype, [*KV_BLOCKS, *KV_TORCH_BYTES])}")
     elements, size = block
     return size / elements

@@ -17,14 +17,21 @@ from lab.audit.client import (
     ramp_heavy,
 )
 from lab.audit.thresholds import (
+    BACK_OFF_SECONDS,
     CLIENT_CPU_SHARE,
+    CLIENT_FULL,
     CLIENT_SHORT,
+    FAILED_SHARE_INVALID,
     FLAT_PCT,
+    LATE_REAL_MS,
+    LOOP_LAG_LIFE_SHARE,
     LOOP_LAG_SHARE,
     NO_QUEUE,
+    NO_QUEUE_SHARE,
     PEAK_SHARE,
     RATE_SHORT,
     SAME_HELD_SHARE,
+    SEEN_SHARE,
     SEND_DELAY_SHARE,
     SLOT_WAIT_SHARE,
 )
@@ -58,8 +65,8 @@ def test_a_pool_of_a_hundred_connections_is_named() -> None:
         ({"client__littles_law": CLIENT_SHORT * 128, "server__running": 115.0}, False),
         ({"client__in_flight_flat_pct": FLAT_PCT}, True),
         ({"client__in_flight_flat_pct": FLAT_PCT + 0.01}, False),
-        ({"server__running": 99.0, "server__waiting": NO_QUEUE - 0.01}, True),
-        ({"server__running": 99.0, "server__waiting": NO_QUEUE}, False),
+        ({"server__running": 99.0, "server__waiting": NO_QUEUE_SHARE * 100 - 0.01}, True),
+        ({"server__running": 99.0, "server__waiting": NO_QUEUE_SHARE * 100}, False),
         ({"server__running": 100 * (1 - SAME_HELD_SHARE)}, True),
         ({"server__running": 100 * (1 - SAME_HELD_SHARE) - 0.1}, False),
         ({"server__running": None}, False),
@@ -71,14 +78,26 @@ def test_a_pool_shows_as_a_flat_level_that_the_server_sees(changes: dict[str, An
     assert (client_conn_cap(pool(**changes), Context()) is not None) == fires
 
 
+@pytest.mark.parametrize(("waiting", "fires"), [(NO_QUEUE - 0.01, True), (NO_QUEUE, False)])
+def test_half_a_request_is_a_queue_where_few_are_in_flight(waiting: float, fires: bool) -> None:
+    few = pool(concurrency=8, client__littles_law=6.0, server__running=5.7, server__waiting=waiting)
+    assert (client_conn_cap(few, Context()) is not None) == fires
+
+
 @pytest.mark.parametrize(
     ("changes", "fires"),
     [
         ({}, False),
-        ({"client__loop_lag_p99_ms": LOOP_LAG_SHARE * 40.0 + 0.1}, True),
-        ({"client__loop_lag_p99_ms": LOOP_LAG_SHARE * 40.0}, False),
-        ({"client__due_delay_p99_ms": SEND_DELAY_SHARE * 1100.0 + 0.1}, True),
-        ({"client__due_delay_p99_ms": SEND_DELAY_SHARE * 1100.0}, False),
+        ({"metrics__tpot_p50_ms": 200.0, "client__loop_lag_p99_ms": LOOP_LAG_SHARE * 200 + 0.1}, True),
+        ({"metrics__tpot_p50_ms": 200.0, "client__loop_lag_p99_ms": LOOP_LAG_SHARE * 200}, False),
+        ({"client__loop_lag_p99_ms": LATE_REAL_MS + 0.1}, True),
+        ({"client__loop_lag_p99_ms": LATE_REAL_MS}, False),
+        ({"client__due_delay_mean_ms": SEND_DELAY_SHARE * 1100 + 0.1}, True),
+        ({"client__due_delay_mean_ms": SEND_DELAY_SHARE * 1100}, False),
+        ({"client__due_delay_p99_ms": SEND_DELAY_SHARE * 1100 + 0.1}, True),
+        ({"client__due_delay_p99_ms": SEND_DELAY_SHARE * 1100}, False),
+        ({"client__e2e_mean_ms": 100.0, "client__due_delay_p99_ms": LATE_REAL_MS + 0.1}, True),
+        ({"client__e2e_mean_ms": 100.0, "client__due_delay_p99_ms": LATE_REAL_MS}, False),
         ({"client__cpu_share": CLIENT_CPU_SHARE + 0.01}, True),
         ({"client__cpu_share": CLIENT_CPU_SHARE}, False),
         ({"client__cpu_share": 1.0, "client__littles_law": 120.0}, False),
@@ -93,6 +112,86 @@ def test_a_client_that_is_slow_and_falls_short_is_the_bottleneck(changes: dict[s
         assert "the client is the bottleneck (" in code.text
 
 
+@pytest.mark.parametrize("name", ["loop_lag_p99_ms", "due_delay_p99_ms"])
+@pytest.mark.parametrize(("real_ms", "fires"), [(LATE_REAL_MS, False), (LATE_REAL_MS + 0.1, True)])
+def test_what_a_virtual_clock_multiplies_is_judged_by_real_time(name: str, real_ms: float, fires: bool) -> None:
+    trial = pool(window__time_factor=20.0, client__e2e_mean_ms=2000.0, **{f"client__{name}": 20 * real_ms})
+    assert (client_bound(trial, Context()) is not None) == fires
+
+
+UNTIMED = {"metrics__tpot_p50_ms": None, "metrics__chunk_gap_p50_ms": None, "client__due_delay_mean_ms": None}
+
+
+@pytest.mark.parametrize(
+    ("life_ms", "lag_ms", "said"),
+    [
+        (1100.0, LOOP_LAG_LIFE_SHARE * 1100 + 0.1, "a request lives 1100 ms"),
+        (1100.0, LOOP_LAG_LIFE_SHARE * 1100, None),
+        (None, LATE_REAL_MS + 0.1, "no request has a time"),
+        (None, LATE_REAL_MS, None),
+    ],
+)
+def test_a_client_too_late_to_see_any_token_is_measured_by_the_life_of_a_request(
+    life_ms: float | None, lag_ms: float, said: str | None
+) -> None:
+    trial = pool(**UNTIMED, client__e2e_mean_ms=life_ms, client__loop_lag_p99_ms=lag_ms)
+    code = client_bound(trial, Context())
+    assert (code is None) == (said is None)
+    assert code is None or f"lags {lag_ms:.1f} ms at p99, {said}" in code.text
+
+
+@pytest.mark.parametrize("changes", [{}, {"client__arrivals": "poisson", "client__issued_in_window": 115}])
+@pytest.mark.parametrize(
+    ("running", "waiting", "lag_ms", "fires"),
+    [
+        (SEEN_SHARE * 128 - 0.1, 0.0, 300.0, True),
+        (SEEN_SHARE * 128, 0.0, 300.0, False),
+        (SEEN_SHARE * 128 - 20, NO_QUEUE_SHARE * 128, 300.0, False),
+        (60.0, 0.0, 1.5, False),
+        (None, 0.0, 300.0, False),
+    ],
+)
+def test_answers_that_lie_unread_at_a_client_that_lags(
+    changes: dict[str, Any], running: float | None, waiting: float, lag_ms: float, fires: bool
+) -> None:
+    """The load looks full, since the client has not read that its requests ended."""
+    server = {"server__running": running, "server__waiting": waiting, "server__held_error": 0.0}
+    trial = pool(**changes, **server, client__littles_law=128.0, client__loop_lag_p99_ms=lag_ms)
+    code = client_bound(trial, Context())
+    assert (code is not None) == fires
+    assert code is None or f"128.0 were in flight, the server held {running:.1f} and queued nothing" in code.text
+
+
+def backing_off(failed: int, kind: str = "http-5xx", sent: int = 1000) -> dict[str, Any]:
+    return {
+        "client__sent": sent,
+        "client__failed": failed,
+        "client__errors": {kind: failed},
+        "window__seconds": 60.0,
+    }
+
+
+# Of 128 clients 100 were in flight, and 15.2 of them must be explained.
+MISSING_SECONDS = (CLIENT_SHORT * 128 - 100) * 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "fires"),
+    [
+        (backing_off(int(MISSING_SECONDS / BACK_OFF_SECONDS) - 1), True),
+        (backing_off(int(MISSING_SECONDS / BACK_OFF_SECONDS) + 1), False),
+        (backing_off(int(CLIENT_SHORT * 128 - 100), "rate-limited"), True),
+        (backing_off(int(CLIENT_SHORT * 128 - 100) + 1, "rate-limited"), False),
+        (backing_off(500, sent=int(500 / FAILED_SHARE_INVALID)), True),
+    ],
+)
+def test_clients_that_back_off_after_failures_are_not_short_of_breath(changes: dict[str, Any], fires: bool) -> None:
+    """Unless so few failed that the trial would pass without this alarm."""
+    trial = pool(**changes, client__cpu_share=1.0)
+    assert (client_bound(trial, Context()) is not None) == fires
+    assert (client_conn_cap(trial, Context()) is not None) == fires
+
+
 def test_ten_requests_for_a_hundred_clients_say_nothing_of_the_client() -> None:
     trial = pool(
         concurrency=100, client__sent=10, client__littles_law=6.0, client__cpu_share=1.0, metrics__requests_in_window=10
@@ -104,6 +203,19 @@ def test_ten_requests_for_a_hundred_clients_say_nothing_of_the_client() -> None:
 def test_a_client_that_cannot_keep_a_rate_is_the_bottleneck(issued: float, fires: bool) -> None:
     trial = pool(
         client__arrivals="constant", client__due_in_window=1000, client__issued_in_window=issued, client__cpu_share=1.0
+    )
+    assert (client_bound(trial, Context()) is not None) == fires
+
+
+@pytest.mark.parametrize(("little", "fires"), [(CLIENT_FULL * 128, False), (CLIENT_FULL * 128 - 0.1, True)])
+def test_a_rate_is_not_kept_where_all_slots_are_taken_and_that_is_the_servers_doing(little: float, fires: bool) -> None:
+    trial = pool(
+        client__arrivals="poisson",
+        client__due_in_window=199,
+        client__issued_in_window=116,
+        client__littles_law=little,
+        server__running=120.0,
+        client__loop_lag_p99_ms=31.0,
     )
     assert (client_bound(trial, Context()) is not None) == fires
 
@@ -152,6 +264,12 @@ def test_a_ramp_inside_the_window_is_told_and_a_client_that_falls_short_is_not_a
     code = ramp_heavy(trial_in_memory({"client.in_flight_bins": bins}), Context())
     assert (code is not None) == fires
     assert code is None or (code.code, code.severity) == ("ramp-heavy", WARNING)
+
+
+def test_a_client_out_of_breath_is_no_ramp() -> None:
+    ramp = {"client.in_flight_bins": [*[4.0] * 8, *[3.0] * 8], "client.littles_law": 3.5}
+    assert ramp_heavy(trial_in_memory(ramp), Context()) is not None
+    assert ramp_heavy(trial_in_memory({**ramp, "client.cpu_share": 1.0}), Context()) is None
 
 
 @pytest.mark.parametrize(

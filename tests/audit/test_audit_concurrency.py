@@ -14,6 +14,7 @@ from lab.audit.thresholds import (
     KV_FULL,
     KV_WAITING_MIN,
     NO_QUEUE,
+    NO_QUEUE_SHARE,
     RANK_SKEW,
     SCHEDULER_SHARE,
     SCHEDULER_SHARE_INVALID,
@@ -23,7 +24,7 @@ from lab.audit.thresholds import (
     WAITING_SHARE,
 )
 from lab.records import Trial
-from tests.builders import trial_in_memory
+from tests.builders import changed, trial_in_memory
 
 
 def capped(
@@ -99,7 +100,7 @@ def test_without_a_gauge_nothing_is_claimed() -> None:
 def test_a_queue_before_a_server_that_hides_its_cap(most: float | None, severity: str) -> None:
     """One that always ran eight has a cap of eight; one that ran up to twelve reads prompts."""
     fields = {"concurrency": 16, "client.littles_law": 16.0, "server.waiting": 8.0, "server.kv_usage_max": 0.2}
-    fields |= {"server.running": 8.0, "server.running_max": most}
+    fields |= {"server.running": 8.0, "server.running_max": most, "server.waiting_p10": 6.0}
     code = batch_cap(trial_in_memory(fields, facts={"cap": None}), Context())
     assert code is not None and (code.severity, code.figures["reason"]) == (severity, "scheduler")
     assert "its cap is unknown" in code.text
@@ -126,6 +127,7 @@ def load(
         "client.in_flight_bins": [16.0] * 12,
         "server.running": running,
         "server.waiting": waiting,
+        "server.waiting_p10": waiting,
         "server.kv_usage_max": usage,
         "server.delta": delta,
     }
@@ -154,6 +156,22 @@ def test_fewer_run_than_could_and_the_cache_is_full(trial: Trial, fires: bool) -
     if code is not None:
         assert (code.code, code.severity) == ("kv-bound", INVALID)
         assert batch_cap(trial, Context()) is None
+
+
+@pytest.mark.parametrize(("prompt_tokens", "fires"), [(287.0, True), (285.0, False)])
+def test_a_cache_without_room_for_one_more_prompt_is_full(prompt_tokens: float, fires: bool) -> None:
+    """0.07 of 4096 tokens are 286.7; a prompt needs room for its first answer token too."""
+    trial = load(13.0, 3.0, 0.93)
+    full = Trial(trial.folder, changed(trial.record, {"client.prompt_tokens_mean": prompt_tokens}), trial.launch)
+    assert (kv_bound(full, Context()) is not None) == fires
+    assert (batch_cap(full, Context()) is not None) != fires
+
+
+def test_a_queue_that_comes_and_goes_is_of_requests_that_wait_for_the_step_under_way() -> None:
+    trial = load(13.0, 2.0)
+    emptied = Trial(trial.folder, changed(trial.record, {"server.waiting_p10": 0.0}), trial.launch)
+    assert batch_cap(trial, Context()) is not None
+    assert batch_cap(emptied, Context()) is None
 
 
 def test_a_cache_that_the_lever_filled_is_a_finding() -> None:
@@ -210,8 +228,10 @@ def test_requests_that_the_server_never_saw_are_an_illusion() -> None:
     [
         (seen(SEEN_SHARE * 16 - 0.01), True),
         (seen(SEEN_SHARE * 16), False),
-        (seen(10.0, NO_QUEUE - 0.01), True),
-        (seen(10.0, NO_QUEUE), False),
+        (seen(10.0, NO_QUEUE_SHARE * 16 - 0.01), True),
+        (seen(10.0, NO_QUEUE_SHARE * 16), False),
+        (seen(4.0, NO_QUEUE - 0.01, 8.0, concurrency=8), True),
+        (seen(4.0, NO_QUEUE, 8.0, concurrency=8), False),
         (seen(8.0, little=CLIENT_FULL * 16), True),
         (seen(8.0, little=CLIENT_FULL * 16 - 0.01), False),
         (seen(10.0, **{"server.held_error": 0.89}), True),

@@ -8,8 +8,9 @@ import pytest
 
 from lab.audit.base import INVALID, WARNING, Context
 from lab.audit.latency import LATENCIES
+from lab.audit.machine import machine_shared
 from lab.audit.steady import cold_start_in_window, no_steady_window, warmup_overlap
-from lab.audit.thresholds import EARLY_P, EARLY_RATIO, OVERLAP_REQUESTS
+from lab.audit.thresholds import EARLY_P, EARLY_RATIO, EARLY_RATIO_SHARED, OVERLAP_REQUESTS
 from lab.records import SEARCH, TREATMENT
 from tests.builders import trial_in_memory
 
@@ -52,6 +53,7 @@ def test_a_queue_that_grows_withdraws_latencies_and_keeps_the_throughput(
     assert (code is not None) == fires
     if code is not None:
         assert (code.severity, code.withdraws) == (WARNING, LATENCIES)
+        assert code.text.startswith("requests in flight rose by 80 % over the window: ")
 
 
 def test_a_compile_in_the_window_is_invalid() -> None:
@@ -79,8 +81,25 @@ def test_slow_first_requests_beyond_chance(
     assert (code is not None) == fires
     if code is not None:
         assert (code.severity, code.withdraws) == (severity, LATENCIES if name == "ttft" else ())
-    shared = {**changes, "server.machine_cpu_pct": 99.0}
-    assert cold_start_in_window(trial_in_memory(shared), Context()) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "chance", "fires"),
+    [
+        (EARLY_RATIO_SHARED, EARLY_P, False),
+        (EARLY_RATIO_SHARED + 0.01, EARLY_P, True),
+        (EARLY_RATIO_SHARED + 0.01, EARLY_P * 1.01, False),
+        (10.0, 7e-9, True),
+    ],
+)
+@pytest.mark.parametrize("name", ["tpot", "ttft"])
+def test_other_programs_excuse_a_start_that_was_a_little_slow_and_no_more(
+    name: str, ratio: float, chance: float, fires: bool
+) -> None:
+    changes = {f"client.early_ratio_{name}": ratio, f"client.early_p_{name}": chance, "server.machine_cpu_pct": 99.0}
+    trial = trial_in_memory(changes)
+    assert machine_shared(trial, Context()) is not None
+    assert (cold_start_in_window(trial, Context()) is not None) == fires
 
 
 @pytest.mark.parametrize(

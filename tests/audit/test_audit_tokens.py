@@ -95,6 +95,13 @@ def test_a_few_tokens_of_a_small_trial_are_nobodys() -> None:
     assert read(100, 101 + FOREIGN_TOKENS_MIN) is not None
 
 
+def test_prompts_that_were_read_again_after_a_preemption_are_nobody_elses() -> None:
+    delta = {"prompt_tokens": 12_721.0, "preemptions": 40.0}
+    preempted = {"client.prompt_tokens": 7168, "server.delta": delta}
+    assert foreign_traffic(trial_in_memory(preempted), Context()) is None
+    assert foreign_traffic(trial_in_memory({**preempted, "server.delta": {**delta, "preemptions": 0.0}}), Context())
+
+
 def test_fewer_prompt_tokens_on_the_server_are_its_cache() -> None:
     assert read(10_000, 2_000) is None
 

@@ -37,7 +37,8 @@ SHORT = {
     "client.in_flight_bins": [10.0] * 12,
     "client.in_flight_flat_pct": 9.0,
 }
-QUEUE = {"server.running": 10.0, "server.waiting": 6.0}
+FREE_SLOTS = {"client.littles_law": 12.0, "server.running": 12.0}
+QUEUE = {"server.running": 10.0, "server.waiting": 6.0, "server.waiting_p10": 6.0}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,8 @@ def test_the_first_that_matches_in_a_closed_loop(
         ({"client.in_flight_trend_pct": 60.0}, "backlog", "no-steady-window"),
         ({"client.wait_for_slot_mean_ms": 500.0}, "backlog", "coordinated-omission"),
         ({"client.issued_in_window": 90}, "backlog", "coordinated-omission"),
-        ({"client.issued_in_window": 90, "client.cpu_share": 1.0}, "client-bound", "client-bound"),
+        ({"client.issued_in_window": 90, "client.cpu_share": 1.0}, "backlog", "coordinated-omission"),
+        ({"client.issued_in_window": 90, "client.cpu_share": 1.0, **FREE_SLOTS}, "client-bound", "client-bound"),
         ({"server.running": 4.0}, "lost on the way", "client-inflight-illusion"),
         ({"server.running": 9.9, "server.waiting": 5.9}, "healthy", None),
     ],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.load.figures_chunks import BINS_AT_LEAST, BINS_AT_MOST, bin_count
-from lab.load.steady import DRIFTING, FOUND, TOO_SHORT, TREND_PCT, Steady, steadiness, trend
+from lab.load.steady import DRIFTING, FOUND, TOO_SHORT, TREND_PCT, Steady, Step, steadiness, step, trend
 
 MINUTE, LEVEL = 60.0, 1000.0
 
@@ -62,6 +62,78 @@ def test_a_trend_that_is_sure_and_small_is_no_drift() -> None:
 
 def test_a_staircase_is_drift() -> None:
     assert judged(1 + 0.1 * (AXIS > 1 / 3) + 0.1 * (AXIS > 2 / 3)).outcome == DRIFTING
+
+
+def stepped(count: int, where: float, size: float, noise_pct: float, seed: int) -> np.ndarray:
+    """A level that changes by `size` at the share `where` of the window, seldom just between two bins."""
+    before = np.clip(where * count - np.arange(count), 0, 1)
+    return noisy(before + (1 + size) * (1 - before), noise_pct, seed)
+
+
+@pytest.mark.parametrize("count", [20, 30, 60])
+@pytest.mark.parametrize("where", [0.17, 0.25, 0.5, 0.733, 0.83])
+@pytest.mark.parametrize("size", [-0.5, -0.3, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_step_is_drift_wherever_it_falls(count: int, where: float, size: float, seed: int) -> None:
+    assert steadiness(stepped(count, where, size, 1.0, seed), 2.0 * count, MINUTE / 2).outcome == DRIFTING
+
+
+@pytest.mark.parametrize("where", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("size", [-0.5, -0.3])
+def test_a_step_in_a_short_window_is_drift(where: float, size: float) -> None:
+    assert steadiness(stepped(12, where, size, 1.0, 0), 6.0, 4.0).outcome == DRIFTING
+
+
+def test_a_slow_down_of_a_third_in_the_middle_is_told_with_both_levels_and_its_time() -> None:
+    """What a server measured that lost a third of its throughput after 29 s; the rank test says p = 0.45."""
+    bins = [172, 178, 170, 176, 172, 170, 177, 174, 175, 174, 174, 173, 174, 173, 122, 112, 117, 115, 116, 116]
+    found = steadiness(np.array(bins), 40.0, 30.0)
+    assert (found.outcome, found.bins) == (DRIFTING, 20)
+    assert found.reason == (
+        "throughput made a step from 173.7 to 115.2 tok/s (-33.7 %) about 29 s into the window, over 20 bins of 2 s"
+    )
+    assert found.p_value == trend(np.array(bins)).p_value > 0.1
+
+
+def test_a_server_that_gets_warm_in_the_window_is_drift() -> None:
+    bins = [20, 16, 20, 16, 19, 20, 16, 16, 20, 16, 136, 170, 172, 171, 174, 175, 172, 171, 172, 172]
+    found = steadiness(np.array(bins), 40.0, 30.0)
+    assert found.outcome == DRIFTING
+    assert "a step from 17.9 to 172.1 tok/s" in found.reason
+
+
+def test_a_step_without_any_noise_is_drift_and_a_small_one_is_none() -> None:
+    assert steadiness(np.repeat([100.0, 50.0], 6), 24.0, 20.0).outcome == DRIFTING
+    assert steadiness(np.repeat([0.0, 50.0], 6), 24.0, 20.0).outcome == DRIFTING
+    assert steadiness(np.repeat([100.0, 96.0], 10), 40.0, 30.0).outcome == FOUND
+
+
+@pytest.mark.parametrize("place", [0, 3, 10, 18])
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_pause_is_no_step_wherever_it_falls(place: int, length: int) -> None:
+    bins = noisy(FLAT, 1.0)
+    bins[place : place + length] = 0
+    assert steadiness(bins, MINUTE, MINUTE).outcome == FOUND
+    bins[-length:] = 0
+    assert steadiness(bins, MINUTE, MINUTE).outcome == FOUND
+
+
+def test_a_pause_does_not_hide_a_step() -> None:
+    bins = stepped(30, 0.55, -0.3, 1.0, 0)
+    bins[5] = 0
+    assert steadiness(bins, MINUTE, MINUTE).outcome == DRIFTING
+
+
+def test_one_token_of_the_batch_more_or_less_in_each_bin_is_no_step() -> None:
+    """Five or six steps of 0.1 s in each bin of half a second; in bins of 2 s the same change is no rounding."""
+    bins = np.repeat([48.0, 40.0], [4, 8])
+    assert steadiness(bins, 6.0, 4.0).outcome == FOUND
+    assert steadiness(bins, 24.0, 20.0).outcome == DRIFTING
+
+
+def test_the_levels_of_a_series_too_short_for_two_are_none() -> None:
+    assert step(np.array([1.0, 1, 1, 2, 2, 2])) is None
+    assert step(np.array([1.0, 1, 1, 9, 2, 2, 2])) == Step(1.0, 2.0, 3, 0.0)
 
 
 def test_an_oscillation_is_steady_and_shows_in_the_spread() -> None:
@@ -134,8 +206,8 @@ def test_noise_that_lasts_makes_a_trend_less_sure() -> None:
     shape = 0.12 * np.linspace(0, 1, 60)
     generator = random(3)
     lasting = [0.0]
-    for step in generator.normal(0, 1, 59):
-        lasting.append(0.9 * lasting[-1] + step)
+    for push in generator.normal(0, 1, 59):
+        lasting.append(0.9 * lasting[-1] + push)
     lasting = np.array(lasting) / np.std(lasting)
     shuffled = generator.permutation(lasting)
     assert trend(1 + shape + 0.04 * shuffled).p_value < trend(1 + shape + 0.04 * lasting).p_value / 10
@@ -161,10 +233,23 @@ def test_noise_that_lasts_for_half_a_second_raises_hardly_any_alarm() -> None:
     generator, drifting = random(2), 0
     for _ in range(500):
         values = [0.0]
-        for step in generator.normal(0, 0.05 * np.sqrt(1 - 0.3**2), 11):
-            values.append(0.3 * values[-1] + step)
+        for push in generator.normal(0, 0.05 * np.sqrt(1 - 0.3**2), 11):
+            values.append(0.3 * values[-1] + push)
         drifting += steadiness(1 + np.array(values), 6.0, 4.0).outcome == DRIFTING
     assert drifting <= 2
+
+
+@pytest.mark.parametrize(("bins", "most"), [(12, 4), (20, 1), (30, 1), (60, 1)])
+@pytest.mark.parametrize("lasting", [0.3, 0.5])
+def test_noise_that_lasts_makes_hardly_any_step(bins: int, most: int, lasting: float) -> None:
+    """Noise of 5 %; with 12 bins and an autocorrelation of 0.5 the rate of both alarms together is about 0.2 %."""
+    generator, drifting = random(bins), 0
+    for _ in range(300):
+        values = [generator.normal(0, 0.05)]
+        for push in generator.normal(0, 0.05 * np.sqrt(1 - lasting**2), bins - 1):
+            values.append(lasting * values[-1] + push)
+        drifting += " step " in steadiness(1 + np.array(values), 2.0 * bins, 4.0).reason
+    assert drifting <= most
 
 
 @pytest.mark.parametrize(("seconds", "bins"), [(0.1, 12), (6, 12), (24, 12), (60, 30), (120, 60), (3600, 60)])

@@ -194,6 +194,12 @@ def test_a_role_only_event_long_before_the_first_token_is_told():
     assert summary([early, prompt])["client"]["first_event_early_share"] == 0.5
 
 
+@pytest.mark.parametrize(("lead_s", "share"), [(0.0009, 0.0), (0.0011, 1.0)])
+def test_events_that_were_sent_together_are_read_within_a_millisecond(lead_s: float, share: float):
+    row = request(100, 100.003, [(100.003, 1), (106.0, 3)], 107, first_event_s=100.003 - lead_s)
+    assert summary([row])["client"]["first_event_early_share"] == share
+
+
 def test_slow_first_requests_are_told_from_chance():
     def trial(slow: float) -> dict:
         rows = []

@@ -10,6 +10,7 @@ import pytest
 
 from lab.errors import InputError
 from lab.roofline.model import KV_BLOCKS, Model, from_gguf
+from tests.builders import MODEL
 
 WIDTH, HEADS, KV_HEADS, VOCAB, LAYERS = 64, 4, 2, 96, 3
 EMBEDDING_BYTES = VOCAB * WIDTH * 2  # F16
@@ -163,3 +164,12 @@ def test_an_unknown_cache_type_gets_a_suggestion():
 @pytest.mark.parametrize("dtype", KV_BLOCKS)
 def test_block_sizes_are_those_of_the_format(dtype):
     assert KV_BLOCKS[dtype] == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype.upper()]]
+
+
+@pytest.mark.parametrize(("torch_name", "ggml_name"), [("float16", "f16"), ("bfloat16", "bf16"), ("float32", "f32")])
+def test_the_other_engines_names_of_a_type_mean_the_same_bytes(torch_name: str, ggml_name: str) -> None:
+    def bytes_of(name: str) -> float:
+        return MODEL.kv_bytes_per_token(name, name)
+
+    assert bytes_of(torch_name) == bytes_of(ggml_name)
+    assert bytes_of("float8_e4m3fn") == bytes_of("f16") / 2

@@ -1,0 +1,117 @@
+"""`lab check` against simulated servers of each dialect: what it says is what the server really did."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import check as checking
+from lab.campaign import Arm, Limits
+from lab.check import check
+from lab.cli import main
+from lab.engines import get
+from lab.engines.base import Server
+from lab.errors import InputError
+from lab.report.check_page import render
+
+LIMITS = Limits(start_seconds=60)
+CONTRACT = {
+    *("url", "engine", "offered", "running", "waiting", "littles_law", "cap", "diagnosis", "codes", "output_tok_s"),
+    *("ttft_p50_ms", "tpot_p50_ms", "bound_tok_s", "bound_fraction", "seconds"),
+}
+
+
+@contextmanager
+def serving(folder: Path, **flags: Any) -> Iterator[Server]:
+    """A simulated server in real time, 8 ms a step."""
+    arm = Arm(name="control", engine="simulated", checkpoint="m", flags={"step_ms": 8.0, **flags})
+    with get("simulated").launch(arm, folder, LIMITS, f"test-{uuid.uuid4().hex}") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else knows the servers of these tests, and they need no warm-up."""
+    monkeypatch.setattr(checking, "IDLE_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(checking, "WARMUP_SECONDS_MIN", 0.3)
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang", "llamacpp"])
+def test_each_engine_is_recognised_and_its_cap_is_told(tmp_path: Path, dialect: str) -> None:
+    with serving(tmp_path, dialect=dialect, max_running=4) as server:
+        checked = check(server.url, 8, 2.0)
+        truth = server.truth(checked.trial.window["opened_s"], checked.trial.window["closed_s"])
+    figures = checked.figures()
+    assert set(figures) >= CONTRACT
+    assert (figures["engine"], figures["offered"], figures["cap"]) == (dialect, 8, 4)
+    assert figures["running"] == pytest.approx(truth["running_mean"], abs=0.15)
+    assert figures["littles_law"] == pytest.approx(8, abs=0.2)
+    assert figures["output_tok_s"] == pytest.approx(truth["tokens_sent"] / 2.0, rel=0.02)
+    assert (figures["diagnosis"], figures["codes"][0]) == ("cap-bound", "batch-cap")
+    page = render(checked)
+    assert "asked 8   ran 4.0" in page
+    assert "cap-bound" in page
+    assert max(map(len, page.splitlines())) <= 100
+
+
+def test_who_set_the_cap_is_told(tmp_path: Path) -> None:
+    speculation = {"speculation.tokens": 2, "speculation.acceptance": [0.8, 0.5], "speculation.running_limit": 48}
+    with serving(tmp_path, dialect="sglang", max_running=4096, **speculation) as server:
+        figures = check(server.url, 2, 1.0).figures()
+    assert figures["cap"] == 48
+    assert "speculative decoding" in figures["cap_source"]
+
+
+def test_a_server_without_metrics_is_loaded_all_the_same_and_called_blind(tmp_path: Path) -> None:
+    with serving(tmp_path, dialect="llamacpp", **{"metrics.off": True}) as server:
+        checked = check(server.url, 2, 1.0)
+    assert checked.diagnosis.name == "blind"
+    assert checked.figures()["waiting"] is None
+    assert checked.figures()["output_tok_s"] > 0
+    assert any("--metrics" in text for text in checked.missing)
+    assert "--metrics" in render(checked)
+
+
+def test_nothing_listens() -> None:
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:9"):
+        check("http://127.0.0.1:9", 2, 1.0)
+
+
+def test_the_command_prints_json_for_scripts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lab.cli.SHORTEST_CHECK_SECONDS", 1)
+    with serving(tmp_path, max_running=4) as server:
+        assert main(["check", server.url, "-c", "2", "--seconds", "1", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["cap"] == 4
+    assert "lab: looking at" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-c", "0"], "'0' is not a whole number from 1"),
+        (["-c", "2", "--seconds", "1"], "'1' is not a number of seconds from 4"),
+        (["-c", "2", "--seconds", "nan"], "'nan' is not a number of seconds"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["check", "http://127.0.0.1:9", *arguments])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_key_is_named_by_its_variable(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    assert main(["check", "http://127.0.0.1:9", "-c", "2", "--key-env", "NO_SUCH_KEY"]) == 2
+    assert "the environment variable NO_SUCH_KEY is not set" in capsys.readouterr().err
