@@ -61,7 +61,15 @@ SCENARIOS = [
         fires=Play(workload=OPEN, concurrency=24, client=broken.busy(milliseconds=2)),
         silent=Play(workload=OPEN, concurrency=24, client=broken.busy(milliseconds=0.02)),
         # Answers lie unread, and with them the slots that others wait for.
-        also=frozenset({"zero-is-missing", "client-inflight-illusion", "coordinated-omission", "warmup-overlap"}),
+        also=frozenset(
+            {
+                "zero-is-missing",
+                "client-inflight-illusion",
+                "coordinated-omission",
+                "warmup-overlap",
+                "no-steady-window",
+            }
+        ),
         case="open loop",
     ),
     Scenario(

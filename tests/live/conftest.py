@@ -24,7 +24,7 @@ from lab.runs import Run
 BASE: dict[str, Any] = {
     "name": "short",
     "model": {"name": "SmolLM2-135M-Instruct", "checkpoint": "smollm2-135m-q4_1"},
-    "server": {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 4096}},
+    "server": {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048}},
     "workloads": {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}},
     "window": {"warmup_seconds": 0.5, "seconds": 2.5, "min_steady_seconds": 1},
     "rule": {"workload": "chat", "concurrency": 4, "passes": {"min": 1, "max": 1}},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-SERVER: dict[str, Any] = {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 4096}}
+SERVER: dict[str, Any] = {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048}}
 
 
 def server(**changes: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_port_in_use_is_refused(lab):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        flags = {"n_parallel": 4, "n_ctx": 4096, "port": port}
+        flags = {"n_parallel": 4, "n_ctx": 2048, "port": port}
         line = refused(lab, lab.campaign(server=server(flags=flags), levers={"cuda_graphs": {}}))
         assert str(port) in line and "in use" in line
 

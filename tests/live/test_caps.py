@@ -27,7 +27,7 @@ def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_in
 
 def test_a_control_that_does_not_start_ends_the_run_with_the_engines_reason(lab):
     path = lab.campaign(
-        server={"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 4096, "cache_type_k": "q4_k"}},
+        server={"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048, "cache_type_k": "q4_k"}},
         levers={"cuda_graphs": {}},
     )
     answer = lab.run("run", path, "--no-publish")
