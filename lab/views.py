@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.campaign import CONTROL, HIGHER_IS_BETTER
+from lab.campaign import CONTROL, HIGHER_IS_BETTER, Window
 from lab.health import bound_at, hardware_of, trial_bound
 from lab.judgement import judge
 from lab.records import NEVER_JUDGED
 from lab.runs import Run
+
+USUAL_WINDOW_SECONDS = Window.model_fields["min_steady_seconds"].default
 
 if TYPE_CHECKING:
     import pandas
@@ -81,7 +83,7 @@ def effect_picture(run: Run, lever: str | None = None) -> Figure:
 
     judgement = judge(run)
     rows = [row for row in judgement.rows if lever is None or row["lever"] == lever]
-    return plots.effect_forest(rows, judgement.rule.min_effect_pct)
+    return _noted(plots.effect_forest(rows, judgement.rule.min_effect_pct), run)
 
 
 def running_picture(run: Run, arms: list[str]) -> Figure:
@@ -92,12 +94,13 @@ def running_picture(run: Run, arms: list[str]) -> Figure:
 
     last = {e.trial.launch.arm: e.trial for e in judge(run).audited if e.judged and e.trial.launch.arm in arms}
     chosen = {arm: last[arm] for arm in arms if arm in last}
-    return plots.running_over_time(
+    drawn = plots.running_over_time(
         {arm: pandas.read_parquet(trial.folder / "timeline.parquet") for arm, trial in chosen.items()},
         judge(run).rule.concurrency,
         {arm: trial.launch.effective.get("cap") for arm, trial in chosen.items()},
         {arm: (t.record["window"]["opened_s"], t.record["window"]["closed_s"]) for arm, t in chosen.items()},
     )
+    return _noted(drawn, run)
 
 
 def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
@@ -117,12 +120,12 @@ def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
     hardware = hardware_of(run.campaign["hardware"])
     controls = [trial for trial in entries if trial.launch.arm == CONTROL]
     if hardware is None or not controls:
-        return plots.roofline(points, [])
+        return _noted(plots.roofline(points, []), run)
     context = controls[0].metrics["mean_context_tokens"] or 1
     limits = [(batch, bound_at(controls[0], hardware, batch, context)) for batch in _curve_batches(points)]
     curve = [{"batch": batch, "bound_tok_s": limit.bound_tok_s} for batch, limit in limits if limit is not None]
     label = f"{hardware.name}, {hardware.memory_bandwidth_bytes_s / 1e9:.1f} GB/s"
-    return plots.roofline(points, curve, label)
+    return _noted(plots.roofline(points, curve, label), run)
 
 
 def _curve_batches(points: Sequence[dict[str, Any]]) -> list[int]:
@@ -137,7 +140,17 @@ def launches_picture(run: Run) -> Figure:
 
     metric = judge(run).rule.metric
     unit = "ms" if metric.endswith("_ms") else "tok/s"
-    return plots.launches(launch_values(run), metric, unit)
+    return _noted(plots.launches(launch_values(run), metric, unit), run)
+
+
+def _noted(figure: Figure, run: Run) -> Figure:
+    """The picture, saying so when it rests on windows shorter than usual."""
+    from lab.report.picture import note
+
+    seconds = run.campaign["file"]["window"]["seconds"]
+    if seconds >= USUAL_WINDOW_SECONDS:
+        return figure
+    return note(figure, f"short windows: {seconds:g} s each, where {USUAL_WINDOW_SECONDS:g} s are usual")
 
 
 def save_pictures(study: Study, folder: Path) -> None:

@@ -75,6 +75,12 @@ def arm_marks(arms: Iterable[Any]) -> dict[Any, tuple[str, str]]:
     return {arm: (ARM_COLOURS[index % count], ARM_SHAPES[index % count]) for index, arm in enumerate(names)}
 
 
+def note(figure: Figure, text: str) -> Figure:
+    """The figure with a small line above its first panel: what a reader of the picture alone must know."""
+    figure.axes[0].set_title(text, loc="right", fontsize=8, color=GREY, parse_math=False)
+    return figure
+
+
 def save(figure: Figure, path: Path) -> Path:
     """Write the figure as a PNG in one step; raises DiskFullError or InputError when it cannot be written."""
     stream = io.BytesIO()
