@@ -98,7 +98,7 @@ def check(
     """
     began_s = time.monotonic()
     window = window_of(seconds)
-    say(f"looking at {url}", None)
+    say(f"looking at {attach.shown(url)}", None)
     server = attach.recognise(url, headers, model=model)
     try:
         effective = server.describe()

@@ -140,9 +140,11 @@ def _check(options: argparse.Namespace) -> int:
 def _key_header(variable: str | None) -> dict[str, str]:
     if variable is None:
         return {}
-    key = os.environ.get(variable)
+    key = os.environ.get(variable, "").strip()
     if not key:
         raise InputError(f"--key-env: the environment variable {variable} is not set, or empty")
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"--key-env: the value of {variable} is no key: it holds other than plain characters")
     return {"Authorization": f"Bearer {key}"}
 
 

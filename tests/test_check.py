@@ -115,3 +115,14 @@ def test_a_key_is_named_by_its_variable(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     assert main(["check", "http://127.0.0.1:9", "-c", "2", "--key-env", "NO_SUCH_KEY"]) == 2
     assert "the environment variable NO_SUCH_KEY is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["schl\u00fcssel", "a\tb"])
+def test_a_key_of_other_characters_is_refused_and_not_shown(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", key)
+    assert main(["check", "http://127.0.0.1:9", "-c", "2", "--key-env", "SOME_KEY"]) == 2
+    said = capsys.readouterr().err
+    assert "the value of SOME_KEY is no key" in said
+    assert key not in said

@@ -73,12 +73,12 @@ def throttled(trial: Trial, context: Context) -> Code | None:
 
 
 def _age_s(trial: Trial) -> float | None:
-    """Seconds from the server's first completion to the opening of the window."""
+    """Server seconds from the server's first completion to the opening of the window."""
     timings = trial.launch.record.get("timings", {})
     started_s, ready_seconds = timings.get("started_s"), timings.get("ready_seconds")
     if started_s is None or ready_seconds is None:
         return None
-    return trial.window["opened_s"] - started_s - ready_seconds
+    return (trial.window["opened_s"] - started_s - ready_seconds) * (trial.window["time_factor"] or 1.0)
 
 
 def _apart(values: tuple[float | None, float | None], least: float) -> bool:

@@ -48,11 +48,12 @@ def _before(trial: Trial) -> Code | None:
 
 
 def _prompts(trial: Trial) -> Code | None:
-    """Prompts of preempted requests are read, and counted, again: then the counts say nothing."""
+    """All prompt tokens, cached ones included. Prompts of preempted requests are read, and counted, again: then the
+    counts say nothing."""
     counted = _counted(trial, "prompt_tokens")
     if counted is None or trial.server["delta"].get("preemptions"):
         return None
-    ours, server = counted
+    ours, server = counted[0], counted[1] + (trial.server["delta"].get("cached_tokens") or 0.0)
     extra = server - ours
     if extra <= max(FOREIGN_TOKENS_MIN, FOREIGN_SHARE * ours):
         return None
@@ -87,12 +88,14 @@ def _held(trial: Trial) -> Code | None:
 
 @check("count-mismatch")
 def count_mismatch(trial: Trial, context: Context) -> Code | None:
-    """Output tokens over the drained trial, counted on both sides.
+    """Output tokens over the drained trial, counted on both sides; by the server's count of finished requests where it
+    keeps one, since a live counter may be a token off for each.
 
     A trial whose requests were aborted has no drained total; then a live counter is compared over the window, and where
     there is none, or the two differ, that is a warning.
     """
-    counted = _counted(trial, "output_tokens")
+    finished = "output_tokens_finished" in trial.server["delta"]
+    counted = _counted(trial, "output_tokens", "output_tokens_finished" if finished else "output_tokens")
     if counted is None:
         return _live_mismatch(trial)
     ours, server = counted
@@ -163,9 +166,9 @@ def token_policy_unrecorded(trial: Trial, context: Context) -> Code | None:
     return Code("token-policy-unrecorded", WARNING, text, {"tokens_source": source})
 
 
-def _counted(trial: Trial, name: str) -> tuple[float, float] | None:
+def _counted(trial: Trial, name: str, counter: str | None = None) -> tuple[float, float] | None:
     """(client, server) totals over the drained trial, or None where one of them cannot be known."""
-    client, server = trial.client[name], trial.server["delta"].get(name)
+    client, server = trial.client[name], trial.server["delta"].get(counter or name)
     if client is None or server is None or not trial.client["drained"] or trial.client["failed"]:
         return None
     return float(client), float(server)

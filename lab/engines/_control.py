@@ -24,9 +24,12 @@ class Control:
         self._timeout = timeout
 
     def get(self, path: str) -> requests.Response:
-        """The answer, whatever its status; raises requests.RequestException without one."""
+        """The answer, whatever its status; raises requests.RequestException without one.
+
+        Redirects are not followed: the load would not follow them either.
+        """
         with session(self._headers) as made:
-            return made.get(self.url + path, timeout=self._timeout)
+            return made.get(self.url + path, timeout=self._timeout, allow_redirects=False)
 
     def text(self, path: str) -> str:
         """The body; raises requests.RequestException without an answer of status 200."""

@@ -58,9 +58,9 @@ def _address(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
         parts = urlsplit(url.strip() if "://" in url else f"http://{url.strip()}")
         port = parts.port
     except ValueError as error:
-        raise InputError(f"url: '{redacted(url)}' is no address ({error})") from error
+        raise InputError(f"url: '{shown(url)}' is no address ({error})") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InputError(f"url: '{redacted(url)}' is no server address; write http://HOST:PORT or https://HOST/PATH")
+        raise InputError(f"url: '{shown(url)}' is no server address; write http://HOST:PORT or https://HOST/PATH")
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers.setdefault("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
@@ -126,14 +126,23 @@ def _refuse(url: str, answer: requests.Response) -> None:
     """Raise InputError for answers that say why no other one will be better."""
     if answer.status_code in _KEY_WANTED:
         raise InputError(
-            f"{url}: the server wants a key (status {answer.status_code}); pass the header 'Authorization: Bearer KEY'"
+            f"{url}: the server wants a key (status {answer.status_code}); --key-env names the variable that holds it"
         )
+    if answer.is_redirect:
+        raise InputError(f"{url}: sends on to {shown(answer.headers['Location'])}; give that address")
     if answer.status_code in _BUSY:
         text = " ".join(answer.text.split())[:100]
         raise InputError(f"{url}: still loading, or nothing behind it (status {answer.status_code}: {text}); try later")
 
 
+def shown(url: str) -> str:
+    """An address without the user and password that it may carry."""
+    return url.strip().rpartition("@")[2]
+
+
 def _explained(url: str, error: requests.RequestException, timeout: float) -> str:
+    if isinstance(error, requests.exceptions.InvalidHeader):
+        return f"{url}: a header cannot be sent as it is; a key is one line of plain characters"
     if isinstance(error, requests.exceptions.SSLError):
         return f"{url}: the certificate is not trusted, or it speaks no https; name its authority in SSL_CERT_FILE"
     if isinstance(error, requests.Timeout):

@@ -77,6 +77,10 @@ class Connection(asyncio.Protocol):
         """
         self._reader, self._answering, self._waiting = reader, False, True
         sent_s = self.heard_s = monotonic()
+        if self._parser is None:  # lost already, when nobody was reading
+            self._reader = None
+            asyncio.get_running_loop().call_soon(reader.fail, STALE)
+            return sent_s
         if self._transport.is_closing():
             return sent_s
         written = 0

@@ -32,12 +32,14 @@ def latencies(requests: Requests, chunks: Chunks, level: int) -> dict[str, float
     enough = REQUESTS_PER_CLIENT * level
     ttft_s = (requests.first_token_s - requests.sent_s)[observed]
     ttft_s[aborted & np.isnan(ttft_s)] = np.inf
-    ended_s = np.where(aborted, np.inf, requests.end_s[observed])
+    tpot_s = requests.decode_s()[observed]
+    tpot_s[aborted & np.isnan(tpot_s)] = np.inf
+    ended_s = np.where(requests.aborted, np.inf, requests.end_s)
     columns = {
         "ttft": ttft_s,
-        "tpot": requests.decode_s()[observed],
-        "e2e": ended_s - requests.sent_s[observed],
-        "queue_e2e": ended_s - requests.due_s[observed],
+        "tpot": tpot_s,
+        "e2e": (ended_s - requests.sent_s)[observed],
+        "queue_e2e": _from_due_s(requests, ended_s),
     }
     found: dict[str, float | int | None] = {}
     for name, values_s in columns.items():
@@ -51,6 +53,15 @@ def latencies(requests: Requests, chunks: Chunks, level: int) -> dict[str, float
         "chunk_gap_p99_ms": quantile_ms(gaps_s, 0.99, REQUESTS_FOR_P99),
         "requests_in_window": int(observed.sum()),
     }
+
+
+def _from_due_s(requests: Requests, ended_s: np.ndarray) -> np.ndarray:
+    """From when a request was due to its end, over those due in the window; one that was never sent has no end."""
+    counted = requests.complete | requests.aborted
+    due = counted & (requests.due_s >= 0) & (requests.due_s < requests.seconds)
+    never = requests.never_sent_due_s
+    unsent = ((never >= 0) & (never < requests.seconds)).sum()
+    return np.concatenate([(ended_s - requests.due_s)[due], np.full(unsent, np.inf)])
 
 
 def tpot_trend(requests: Requests, level: int) -> dict[str, float | int | bool | None]:

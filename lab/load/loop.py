@@ -241,7 +241,8 @@ class Loop(ABC):
 def expected_rest_s(request: Request) -> float | None:
     """Seconds until the request should end, from the pace it has shown; None while it has shown none."""
     answer = request.answer
-    if answer.output_tokens < 2 or answer.first_token_s is None:
+    later = answer.output_tokens - (answer.first_chunk_tokens or 1)
+    if later < 1 or answer.first_token_s is None:
         return None
-    pace_s = (answer.chunk_s[-1] - answer.first_token_s) / (answer.output_tokens - 1)
+    pace_s = (answer.chunk_s[-1] - answer.first_token_s) / later
     return pace_s * (request.max_tokens - answer.output_tokens)

@@ -32,8 +32,9 @@ class OpenLoop(Loop):
         at_s = [item["at_s"] for item in job.items] if job.arrivals == "trace" else ()
         offsets_s = arrivals.offsets(job.arrivals, job.rate_rps, job.salt, at_s)
         own_s = islice(offsets_s, job.process, None, job.processes)
-        self.first_due_s = next(own_s, 0.0)
-        self._offsets_s = chain([self.first_due_s], own_s)
+        first = list(islice(own_s, 1))
+        self.first_due_s = first[0] if first else 0.0
+        self._offsets_s = chain(first, own_s)
         self._due: asyncio.Queue[tuple[int, float] | None] = asyncio.Queue()
 
     def senders(self, start_s: float) -> list[Coroutine[Any, Any, None]]:

@@ -95,6 +95,21 @@ def test_a_few_tokens_of_a_small_trial_are_nobodys() -> None:
     assert read(100, 101 + FOREIGN_TOKENS_MIN) is not None
 
 
+def test_somebody_elses_prompts_do_not_hide_behind_our_cached_ones() -> None:
+    """We sent 10,000, of which 4,000 came from the cache: 6,000 were computed for us, and 4,000 for somebody else."""
+    delta = {"prompt_tokens": 10_000.0, "cached_tokens": 4_000.0}
+    assert foreign_traffic(trial_in_memory({"server.delta": delta}), Context())
+    ours = {"prompt_tokens": 6_000.0, "cached_tokens": 4_000.0}
+    assert foreign_traffic(trial_in_memory({"server.delta": ours}), Context()) is None
+
+
+def test_the_count_of_finished_requests_is_the_one_that_is_compared() -> None:
+    """A live counter may be a token off for each request: 100 of 4,000 would be a mismatch."""
+    delta = {"output_tokens": 4_100.0, "output_tokens_finished": 4_000.0}
+    assert count_mismatch(trial_in_memory({"server.delta": delta}), Context()) is None
+    assert count_mismatch(trial_in_memory({"server.delta": {**delta, "output_tokens_finished": 4_100.0}}), Context())
+
+
 def test_prompts_that_were_read_again_after_a_preemption_are_nobody_elses() -> None:
     delta = {"prompt_tokens": 12_721.0, "preemptions": 40.0}
     preempted = {"client.prompt_tokens": 7168, "server.delta": delta}

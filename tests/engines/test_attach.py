@@ -82,7 +82,7 @@ def test_a_key_goes_along_with_every_request_and_is_kept_nowhere(engine: str) ->
     open_paths = ("/health", "/ready", *(("/metrics",) if engine != "llamacpp" else ()))
     with Web(PAGES[engine](), key="S3CRET", open_paths=open_paths) as server:
         assert refusal(server.url).endswith(
-            "the server wants a key (status 401); pass the header 'Authorization: Bearer KEY'"
+            "the server wants a key (status 401); --key-env names the variable that holds it"
         )
         assert "wants a key" in refusal(server.url, headers={"Authorization": "Bearer other"})
         found = recognise(server.url, {"Authorization": "Bearer S3CRET"})
@@ -226,3 +226,16 @@ def test_counts_in_every_chunk_are_asked_for_where_the_api_has_the_field() -> No
     assert engines.readers()["vllm"].request_extras() == asked
     assert engines.readers()["sglang"].request_extras("completions") == asked
     assert engines.readers()["sglang"].request_extras("generate") == {}
+
+
+@pytest.mark.parametrize("key", ["S3CRET\n", "S3CRET\r\nX: y"])
+def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
+    with Web({}) as server:
+        said = refusal(server.url, headers={"Authorization": f"Bearer {key}"})
+    assert said == f"{server.url}: a header cannot be sent as it is; a key is one line of plain characters"
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    with pytest.raises(InputError) as caught:
+        recognise("ftp://me:p/ss@127.0.0.1:9")
+    assert "p/ss" not in str(caught.value)

@@ -188,6 +188,25 @@ def test_chunks_and_lengths():
     assert summary(rows, output_tokens=None)["client"]["output_tokens_mean"] == 5
 
 
+def test_a_request_that_never_got_a_slot_counts_in_the_time_from_when_it_was_due():
+    """Served in 100 ms each; thirty more fell due and were never sent: half of those due have no end."""
+    served = [request(100, 100.05, [(100.05, 1), (100.08, 3)], 100.1) for _ in range(31)]
+    never = [request(100, None, [], None, sent_s=None, due_s=100.5, error="not-sent") for _ in range(30)]
+    told = summary([*served, *never], arrivals="poisson", concurrency=1)["metrics"]
+    assert told["e2e_p50_ms"] == pytest.approx(100)
+    assert told["queue_e2e_p50_ms"] == pytest.approx(100)
+    told = summary([*served[1:], *never, never[0]], arrivals="poisson", concurrency=1)["metrics"]
+    assert told["e2e_p50_ms"] == pytest.approx(100)
+    assert told["queue_e2e_p50_ms"] is None
+
+
+def test_an_answer_cut_after_its_first_chunk_is_slower_than_all():
+    whole = [request(100, 101, [(101.0, 1), (102.0, 11)], 102) for _ in range(5)]
+    cut = [request(100, 101, [(101.0, 1)], 104, error="aborted") for _ in range(6)]
+    assert summary([*whole, *cut[:4]], concurrency=1)["metrics"]["tpot_p50_ms"] == pytest.approx(1000 / 11)
+    assert summary([*whole, *cut], concurrency=1)["metrics"]["tpot_p50_ms"] is None
+
+
 def test_a_role_only_event_long_before_the_first_token_is_told():
     early = request(100, 105, [(105.0, 1), (106.0, 3)], 107, first_event_s=100.001)
     prompt = request(100, 105, [(105.0, 1), (106.0, 3)], 107, first_event_s=104.9)
