@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +48,8 @@ def ui(results: Path, port: int = 5000, host: str = store.LOOPBACK) -> None:
     try:
         with _interruption() as interrupted:
             _print_links(url)
-            while not interrupted.wait(ALIVE_CHECK_SECONDS):
+            while not interrupted:
+                time.sleep(ALIVE_CHECK_SECONDS)
                 if not process.alive():
                     raise LabError(f"the MLflow server ended by itself; see {folder / 'server.log'}")
     finally:
@@ -57,13 +58,14 @@ def ui(results: Path, port: int = 5000, host: str = store.LOOPBACK) -> None:
 
 
 @contextlib.contextmanager
-def _interruption() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: a KeyboardInterrupt that falls into a finalizer is lost."""
-    event = threading.Event()
+def _interruption() -> Iterator[list[int]]:
+    """A list that Ctrl-C and SIGTERM fill: a KeyboardInterrupt that falls into a finalizer is lost, and an Event set by
+    a handler waits for ever when the signal comes while the main thread holds the event's own lock."""
+    received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: event.set()) for number in numbers}
+    before = {number: signal.signal(number, lambda signum, _: received.append(signum)) for number in numbers}
     try:
-        yield event
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

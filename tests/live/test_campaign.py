@@ -11,7 +11,6 @@ from lab.records import CLOSING, MATCHED, OPENING, TREATMENT
 
 LEVERS = {
     "nccl_ll_ring": {},
-    "cuda_graphs": {},
     "kv_cache_dtype": {"dtype": "q8_0"},
     "fewer_slots": {"custom": {"title": "Half the slots", "treatment": {"flags": {"n_parallel": 2}}}},
     "refused_kv": {
@@ -46,7 +45,7 @@ def test_every_lever_has_a_row_with_its_own_kind_of_answer(finished):
     assert rows["nccl_ll_ring"]["verdict"] == "not-applicable"
     assert rows["refused_kv"]["verdict"] == "failed"
     assert "block size" in rows["refused_kv"]["reason"]
-    for lever in ("cuda_graphs", "kv_cache_dtype", "fewer_slots"):
+    for lever in ("kv_cache_dtype", "fewer_slots"):
         row = rows[lever]
         assert row["verdict"] in ("adopt", "reject", "no-effect", "inconclusive"), row["reason"]
         assert row["passes"] == 2
@@ -72,8 +71,8 @@ def test_passes_stand_between_controls_in_a_counterbalanced_order(finished):
     launches = lab.latest().launches()
     assert [x.role for x in launches if x.arm == "control"] == [OPENING, CLOSING, CLOSING]
     order = {n: [x.arm for x in launches if x.pass_number == n and x.role == TREATMENT] for n in (1, 2)}
-    assert order[1] == ["cuda_graphs", "kv_cache_dtype", "fewer_slots", "refused_kv"]
-    assert order[2] == ["fewer_slots", "kv_cache_dtype", "cuda_graphs"]
+    assert order[1] == ["kv_cache_dtype", "fewer_slots", "refused_kv"]
+    assert order[2] == ["fewer_slots", "kv_cache_dtype"]
 
 
 def test_records_hold_what_was_resolved_and_what_proves_the_lever(finished):
