@@ -102,10 +102,7 @@ class LlamaCppServer(Server):
     def _page(self) -> _prometheus.Page:
         if not self._has_metrics:
             return _prometheus.Page({})
-        try:
-            return _prometheus.read(self.control.text("/metrics"), _SAMPLED)
-        except ValueError as error:
-            raise requests.RequestException(f"/metrics: {error}") from error
+        return _prometheus.scrape(self.control, _SAMPLED)
 
     def _variable(self, name: str) -> Fact:
         """A variable of the process's real environment; None: unset."""

@@ -13,7 +13,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+import requests
 from prometheus_client.parser import text_string_to_metric_families
+
+from lab.engines._control import Control
 
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+[^\s{}]+(?:\s+-?\d+)?\s*$")
 """A sample line of the text format: name, labels, value, perhaps a time stamp."""
@@ -45,6 +48,14 @@ class Page:
     def largest(self, name: str, **labels: str) -> float | None:
         """The largest of `series`, for shares, which must not be added; None when there is none."""
         return max((one.value for one in self.series(name, **labels)), default=None)
+
+
+def scrape(control: Control, names: Collection[str]) -> Page:
+    """`read` of a server's /metrics; raises requests.RequestException also for a page that is none."""
+    try:
+        return read(control.text("/metrics"), names)
+    except ValueError as error:
+        raise requests.RequestException(f"/metrics: {error}") from error
 
 
 def read(text: str, names: Collection[str]) -> Page:

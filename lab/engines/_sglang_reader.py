@@ -109,10 +109,7 @@ class SglangServer(Server):
     def _page(self, names: frozenset[str]) -> Page:
         if not self._has_metrics:
             return Page({})
-        try:
-            return _prometheus.read(self.control.text("/metrics"), names)
-        except ValueError as error:
-            raise requests.RequestException(f"/metrics: {error}") from error
+        return _prometheus.scrape(self.control, names)
 
 
 def counters(page: Page) -> dict[str, float]:

@@ -94,10 +94,7 @@ class VllmServer(Server):
     def _page(self, names: frozenset[str]) -> Page:
         if not self._has_metrics:
             return Page({})
-        try:
-            return _prometheus.read(self.control.text("/metrics"), names)
-        except ValueError as error:
-            raise requests.RequestException(f"/metrics: {error}") from error
+        return _prometheus.scrape(self.control, names)
 
 
 def counters(page: Page) -> dict[str, float]:

@@ -187,10 +187,12 @@ class Server(ABC):
 
     def alive(self) -> bool:
         """Whether the server process has not ended; of an attached server, whether it says that it can serve."""
-        if self._process:
-            return self._process.alive()
+        return self._process.alive() if self._process else self.healthy()
+
+    def healthy(self) -> bool:
+        """Whether the server says that it can serve, which is less than a completion."""
         try:
-            return self.control.get(self.health_path).status_code == requests.codes.ok
+            return bool(self.url) and self.control.get(self.health_path).status_code == requests.codes.ok
         except requests.RequestException:
             return False
 

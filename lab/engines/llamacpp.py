@@ -154,15 +154,7 @@ def _wait_until_ready(arm: Arm, server: LlamaCppServer, process: Process, deadli
         time.sleep(_POLL_SECONDS)
     last = next((line.strip() for line in reversed(server.log_text().splitlines()) if line.strip()), "nothing")
     reason = f"no completion within the time allowed (limits.start_seconds); last line of its log: {last[:200]}"
-    raise ArmFailed(arm.name, Failure("start-timeout", reason, healthy=_healthy(server)))
-
-
-def _healthy(server: LlamaCppServer) -> bool:
-    """Whether the server says that it can serve, which is less than a completion."""
-    try:
-        return bool(server.url) and server.control.get(server.health_path).status_code == requests.codes.ok
-    except requests.RequestException:
-        return False
+    raise ArmFailed(arm.name, Failure("start-timeout", reason, healthy=server.healthy()))
 
 
 def _address(log: str) -> str:

@@ -228,7 +228,7 @@ class Simulated(Engine):
                     return
             time.sleep(_POLL_SECONDS)
         text = f"no completion within the time allowed (limits.start_seconds): {reason}"
-        raise ArmFailed(arm.name, Failure("start-timeout", text, healthy=_healthy(server)))
+        raise ArmFailed(arm.name, Failure("start-timeout", text, healthy=server.healthy()))
 
 
 REGISTERED[Simulated.name] = Simulated()
@@ -251,14 +251,6 @@ def _address(log: str) -> str:
     """The URL on the LISTEN line, once that line is complete; else empty."""
     _, found, rest = log.partition("\nLISTEN ")
     return rest.partition("\n")[0].strip() if found and "\n" in rest else ""
-
-
-def _healthy(server: Server) -> bool:
-    """Whether the server says that it can serve, which is less than a completion."""
-    try:
-        return bool(server.url) and server.control.get(server.health_path).status_code == requests.codes.ok
-    except requests.RequestException:
-        return False
 
 
 def _not_ready(server: Server, seconds: float) -> str:
