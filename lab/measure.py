@@ -103,9 +103,10 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
             marker=marker,
         ) as server:
             ready_seconds = server.ready_seconds
-            record |= {"argv": server.argv, "env": server.env, "effective": _facts(server)}
-            record |= {"time_factor": server.time_factor, "ready": _READY | {"model": server.model}}
+            record |= {"argv": server.argv, "env": server.env, "time_factor": server.time_factor}
+            record["ready"] = _READY | {"model": server.model}
             try:
+                record["effective"] = _facts(server)
                 _measure_trials(run, campaign, task, server, record, folder, gpus, progress)
                 record["effective"] = _facts(server)
                 record["accuracy"] = _accuracy(task, engine, server)
@@ -151,7 +152,7 @@ def _death(engine: Engine, server: Server, error: Exception) -> Failure:
     while server.alive() and time.monotonic() < deadline:
         time.sleep(0.1)
     if server.alive():
-        text = f"the server stopped answering under load: {error}; raise limits.stall_seconds if it was only slow"
+        text = f"the server stopped answering: {error}; raise limits.stall_seconds if it was only slow"
         return Failure("unresponsive", text)
     end = server.stop()
     cause = engine.failure(server.log_text(), end.code if end else None)

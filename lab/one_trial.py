@@ -71,6 +71,7 @@ def measure_trial(
         sample=server.sample,
         extras=reader.request_extras(prompts.api),
         tokens_path=reader.chunk_tokens_path,
+        tokens_source=reader.window_tokens_source or None,
         headers=server.headers,
         pid=server.pid,
         log=server.log,

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import requests
-
 from lab.files import digest
+from lab.http_session import content, session
 
 ITEMS = 200
 THREADS = 4
@@ -23,6 +22,8 @@ TIMEOUT_SECONDS = 120.0
 # Ranges of the two numbers, in turn: easy sums for small models, harder ones that a large model may lose first.
 LEVELS = ((1, 20), (10, 99), (100, 999))
 TEMPLATE = "What is {a} + {b}? Answer with the number only."
+PATH = "/v1/chat/completions"
+_ANSWER = {"choices": [{"message": {"content?": str}}]}
 _NUMBER = re.compile(r"-?\d+")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
@@ -54,7 +55,7 @@ def probe(
 
     `extras` are body fields of every request, the same in both arms. The protocol names questions, template and
     sampling: records of different protocols are never compared. Raises requests.RequestException when the server does
-    not answer.
+    not answer, or with something else.
     """
     asked = questions(items)
     fields = {name: value for name, value in (extras or {}).items() if name != "stream_options"}  # refused unstreamed
@@ -62,14 +63,11 @@ def probe(
 
     def ask(question: str) -> int | None:
         messages = [{"role": "user", "content": question}]
-        answer = requests.post(
-            f"{server_url}/v1/chat/completions",
-            json={**body, "messages": messages},
-            headers=dict(headers or {}),
-            timeout=TIMEOUT_SECONDS,
-        )
+        with session(headers) as made:
+            answer = made.post(server_url + PATH, json={**body, "messages": messages}, timeout=TIMEOUT_SECONDS)
         answer.raise_for_status()
-        return parse(answer.json()["choices"][0]["message"].get("content"))
+        choices = content(answer, PATH, _ANSWER)["choices"]
+        return parse(choices[0]["message"].get("content")) if choices else None
 
     with ThreadPoolExecutor(threads) as pool:
         answers = dict(zip(asked, pool.map(ask, [question for question, _ in asked.values()]), strict=True))

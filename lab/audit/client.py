@@ -6,10 +6,9 @@ and failing requests, which shorten the work, as speed.
 
 from __future__ import annotations
 
-from lab.audit.account import Account, account
+from lab.audit.account import CLOSED, Account, account
 from lab.audit.base import INVALID, WARNING, Code, Context, check
 from lab.audit.thresholds import (
-    BACK_OFF_SECONDS,
     CLIENT_CPU_SHARE,
     CLIENT_FULL,
     CLIENT_SHORT,
@@ -30,8 +29,6 @@ from lab.audit.thresholds import (
     SLOT_WAIT_SHARE,
 )
 from lab.records import Trial
-
-RATE_LIMITED = "rate-limited"
 
 
 @check("client-conn-cap")
@@ -54,7 +51,8 @@ def client_bound(trial: Trial, context: Context) -> Code | None:
     """The client fell short of the load or the rate, or kept in flight what the server had long answered, and it was
     busy or late itself."""
     load, client = account(trial), trial.client
-    if not (_short(trial, load) or _behind_the_rate(trial, load) or _unread(trial, load)):
+    fell_short = _short(trial, load) or _behind_the_rate(trial, load)
+    if not (fell_short or _unread(trial, load) or _reads_late(trial)):
         return None
     reasons = slow_client(trial)
     if not reasons:
@@ -62,29 +60,36 @@ def client_bound(trial: Trial, context: Context) -> Code | None:
     said = f"asked {load.offered:g}, {load.little or 0:.1f} were in flight"
     if not load.closed:
         said = f"{client['due_in_window']} requests fell due in the window, {client['issued_in_window']} were sent"
-    names = ("loop_lag_p99_ms", "due_delay_mean_ms", "due_delay_p99_ms", "e2e_mean_ms", "cpu_share")
-    figures = {**load.figures(), **{name: client[name] for name in names}}
+    names = ("loop_lag_mean_ms", "loop_lag_p99_ms", "due_delay_mean_ms", "due_delay_p99_ms", "e2e_mean_ms")
+    figures = {**load.figures(), **{name: client[name] for name in (*names, "cpu_share", "backing_off")}}
     return Code("client-bound", INVALID, f"{said}: the client is the bottleneck ({'; '.join(reasons)})", figures)
 
 
 def slow_client(trial: Trial) -> list[str]:
     """What shows that the client was slow, in words; empty when nothing does."""
     load, client = account(trial), trial.client
-    lag_ms, cpu = client["loop_lag_p99_ms"], client["cpu_share"]
+    lag_ms = client["loop_lag_p99_ms"]
     reasons = []
     if _lags(trial):
         reasons.append(f"its event loop lags {lag_ms:.1f} ms at p99, {_against(trial)}")
+    if _reads_late(trial):
+        said = f"{client['loop_lag_mean_ms']:.0f} ms of the {client['e2e_mean_ms']:.0f} ms that a request lives"
+        reasons.append(f"what arrives lies unread for {said}")
     if _unread(trial, load):
         reasons.append(
             f"{load.little:.1f} were in flight, the server held {load.held:.1f} and queued nothing meanwhile"
         )
-    # In an open loop a send is late because all slots are taken, which is the server's doing.
-    if load.closed and _sends_late(trial):
+    if _sends_late(trial):
         said = f"{client['due_delay_p99_ms']:.0f} ms late at p99, {client['due_delay_mean_ms']:.0f} ms on average"
         reasons.append(f"it sends {said}, a request lives {client['e2e_mean_ms']:.0f} ms")
-    if cpu is not None and cpu > CLIENT_CPU_SHARE:
-        reasons.append(f"a client process used {cpu:.0%} of a core")
+    if _busy(trial):
+        reasons.append(f"a client process used {client['cpu_share']:.0%} of a core")
     return reasons
+
+
+def _busy(trial: Trial) -> bool:
+    cpu = trial.client["cpu_share"]
+    return cpu is not None and cpu > CLIENT_CPU_SHARE
 
 
 def _lags(trial: Trial) -> bool:
@@ -94,6 +99,15 @@ def _lags(trial: Trial) -> bool:
     if lag_ms is None or lag_ms <= _late_ms(trial):
         return False
     return lag_ms > (LOOP_LAG_SHARE * token_ms if token_ms else LOOP_LAG_LIFE_SHARE * (life_ms or 0.0))
+
+
+def _reads_late(trial: Trial) -> bool:
+    """The event loop lags, and so much on average that what the server has sent lies unread for a share of a request's
+    life: the load looks full, and the server serves less of it."""
+    lag_ms, life_ms = trial.client["loop_lag_mean_ms"], trial.client["e2e_mean_ms"]
+    if lag_ms is None or not life_ms or not _lags(trial):
+        return False
+    return lag_ms > LOOP_LAG_LIFE_SHARE * life_ms
 
 
 def _against(trial: Trial) -> str:
@@ -108,10 +122,13 @@ def _token_ms(trial: Trial) -> float | None:
 
 
 def _sends_late(trial: Trial) -> bool:
-    """Sends come late by a share of a request's life: on average, or at p99 and by real time."""
+    """A closed loop's sends come late by a share of a request's life: on average, or at p99 and by real time.
+
+    In an open loop a send is late because all slots are taken, which is the server's doing.
+    """
     client = trial.client
     mean_ms, p99_ms, life_ms = (client[name] for name in ("due_delay_mean_ms", "due_delay_p99_ms", "e2e_mean_ms"))
-    if mean_ms is None or p99_ms is None or not life_ms:
+    if client["arrivals"] != CLOSED or mean_ms is None or p99_ms is None or not life_ms:
         return False
     limit_ms = SEND_DELAY_SHARE * life_ms
     return mean_ms > limit_ms or p99_ms > max(limit_ms, _late_ms(trial))
@@ -123,9 +140,10 @@ def _late_ms(trial: Trial) -> float:
 
 
 def _unread(trial: Trial, load: Account) -> bool:
-    """The client's loop lagged, and the server held clearly less than was in flight, beyond the error of its samples,
-    and queued nothing: answers that were sent long ago lie unread."""
-    if not _lags(trial) or load.little is None or load.held is None or not _no_queue(load):
+    """The client was slow, and the server held clearly less than was in flight, beyond the error of its samples, and
+    queued nothing: answers that were sent long ago lie unread."""
+    slow = _lags(trial) or _busy(trial) or _sends_late(trial)
+    if not slow or load.little is None or load.held is None or not _no_queue(load):
         return False
     error = trial.server["held_error"] or 0.0
     return load.held + SEEN_ERRORS * error < SEEN_SHARE * load.little
@@ -186,16 +204,23 @@ def peak_bucketed(trial: Trial, context: Context) -> Code | None:
 
 @check("failed-requests")
 def failed_requests(trial: Trial, context: Context) -> Code | None:
-    """Requests that ended in an error; aborted at the end of the drain is not an error."""
-    client = trial.client
-    failed, issued = client["failed"], client["sent"]
+    """Requests that ended in an error; aborted at the end of the drain is not an error.
+
+    Few of them make the label C false where the waits after them, which the server asks for, leave the load short.
+    """
+    client, load = trial.client, account(trial)
+    failed, issued, away = client["failed"], client["sent"], client["backing_off"]
     if not failed:
         return None
-    share = failed / issued
     kinds = ", ".join(f"{count} × {kind}" for kind, count in sorted(client["errors"].items()))
-    severity = INVALID if share > FAILED_SHARE_INVALID else WARNING
     text = f"{failed} of {issued} requests failed ({kinds})"
-    return Code("failed-requests", severity, text, {"failed": failed, "issued": issued})
+    figures = {"failed": failed, "issued": issued}
+    if away:
+        text += f"; after them {away:.1f} of {load.offered:g} clients were backing off on average"
+        figures["backing_off"] = away
+    short = bool(away) and load.little is not None and load.little < CLIENT_SHORT * load.offered
+    severity = INVALID if short or failed / issued > FAILED_SHARE_INVALID else WARNING
+    return Code("failed-requests", severity, text, figures)
 
 
 @check("nothing-completed")
@@ -216,20 +241,7 @@ def _short(trial: Trial, load: Account) -> bool:
     """A closed loop that did not keep its load in flight although it had enough to send, and no reason to back off."""
     if not load.closed or load.few or load.little is None:
         return False
-    return load.little + _backing_off(trial) < CLIENT_SHORT * load.offered
-
-
-def _backing_off(trial: Trial) -> float:
-    """How many clients can have been backing off on average: each failure keeps one away for BACK_OFF_SECONDS at most,
-    a refused rate for as long as the server asks.
-
-    Where failures alone make the trial invalid, so that nothing passes that would not pass otherwise.
-    """
-    client, seconds = trial.client, trial.window["seconds"]
-    if not seconds or client["failed"] <= FAILED_SHARE_INVALID * client["sent"]:
-        return 0.0
-    refused = client["errors"].get(RATE_LIMITED, 0)
-    return ((client["failed"] - refused) * BACK_OFF_SECONDS + refused * seconds) / seconds
+    return load.little + (trial.client["backing_off"] or 0.0) < CLIENT_SHORT * load.offered
 
 
 def _behind_the_rate(trial: Trial, load: Account) -> bool:

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.audit.account import Account, account
-from lab.audit.base import Code, Context
-from lab.audit.client import client_bound, client_conn_cap
+from lab.audit.base import INVALID, Code, Context
+from lab.audit.client import client_bound, client_conn_cap, failed_requests
 from lab.audit.completed import complete
 from lab.audit.concurrency import admission_bound, batch_cap, cache_bound, cap_bound, kv_bound, lost
 from lab.audit.gate import gate_misaligned, metric_absent
 from lab.audit.thresholds import (
     CLIENT_FULL,
     CLIENT_SHORT,
-    FAILED_SHARE_INVALID,
     HEALTHY_ERRORS,
     HEALTHY_HELD_SHARE,
     HEALTHY_RUNNING_SHARE,
@@ -87,10 +86,9 @@ def _closed(trial: Trial, load: Account, context: Context) -> Diagnosis:
         text = f"what was in flight never reached the server: {four}"
         fix = "look at the connection pool, a proxy, the tokenizer front end"
         return Diagnosis("lost on the way", text, "client-inflight-illusion", fix)
-    failed = trial.client["failed"] or 0
-    if short and client is None and failed > FAILED_SHARE_INVALID * (trial.client["sent"] or 0):
-        text = f"clients held back after failures ({failed} of {trial.client['sent']} requests): {four}"
-        return Diagnosis("failing", text, "failed-requests", "look into the server's errors")
+    failing = failed_requests(trial, context)
+    if short and client is None and failing is not None and failing.severity == INVALID:
+        return Diagnosis("failing", f"{failing.text}: {four}", failing.code, "look into the server's errors")
     if short:
         text = client.text if client else f"the client did not hold its load, and nothing waited on the server: {four}"
         name = client.code if client else "client-bound"

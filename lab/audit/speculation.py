@@ -1,6 +1,7 @@
-"""Was speculation measured on text that a user would send, and over the whole window?
+"""Was speculation measured for real: on text that a user would send, over the whole window, with true answers?
 
-Without these checks acceptance on random tokens or on a model that repeats itself is sold as a property of the lever.
+Without these checks acceptance on random tokens, of a model that repeats itself, or made up on order is sold as a
+property of the lever.
 """
 
 from __future__ import annotations
@@ -38,3 +39,13 @@ def spec_gauge_snapshot(trial: Trial, context: Context) -> Code | None:
     text = "acceptance comes from a gauge, which shows the last interval only; read counters or requests"
     figures = {name: trial.metrics[name] for name in ("acceptance", "acceptance_length")}
     return Code("spec-gauge-snapshot", WARNING, text, figures, withdraws=("acceptance", "acceptance_length"))
+
+
+@check("faked-output")
+def faked_output(trial: Trial, context: Context) -> Code | None:
+    """The engine was told to make acceptance, routing or retraction up: neither answers nor speed are the model's."""
+    faked = trial.launch.effective.get("faked")
+    if not faked:
+        return None
+    text = f"the server runs with a testing switch that makes its results up ({faked}); start it without"
+    return Code("faked-output", INVALID, text, {"faked": faked})

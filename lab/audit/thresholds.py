@@ -25,8 +25,6 @@ CLIENT_CPU_SHARE = 0.9
 # Real milliseconds that a p99 of lag or delay needs besides, since a virtual clock multiplies what timers and a busy
 # machine do to every process: healthy clients show 1 to 3, on a crowded machine up to 8.
 LATE_REAL_MS = 20.0
-# A client that backs off after failures holds less in flight: the longest back-off after each (server seconds).
-BACK_OFF_SECONDS = 2.0
 # client-inflight-illusion: share of what was in flight that the server saw; by more than this many standard errors,
 # since a dozen samples of a single request's gauge are short of it by chance in one trial of ten.
 SEEN_SHARE = 0.85

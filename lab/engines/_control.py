@@ -1,22 +1,28 @@
 """Requests to a server's control endpoints: described state, metrics, health.
 
-Without one door each reader would forget a different case: a proxy from the environment, a kept connection that the
-server has dropped, a key that has to go along and must never be written down.
+Without one door each reader would forget a different case: a redirect that the load does not follow, a kept connection
+that the server has dropped, a key that has to go along and must never be written down, an answer of another form.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import requests
 
+from lab.http_session import Shape, content, session
+
 TIMEOUT_SECONDS = 10.0  # a control answer waits for the step being computed
+_NOT_OFFERED = (404, 405, 501)
 
 
 class Control:
-    """The control endpoints below one base URL; `headers` go along with every request."""
+    """The control endpoints below one base URL; `headers` go along with every request.
+
+    A shape (see `lab.http_session.Shape`) is what a reader relies on in an answer; one of another shape raises
+    requests.RequestException, as no answer does.
+    """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> None:
         self.url = url
@@ -28,7 +34,7 @@ class Control:
 
         Redirects are not followed: the load would not follow them either.
         """
-        with session(self._headers) as made:
+        with session(self._headers, close=True) as made:
             return made.get(self.url + path, timeout=self._timeout, allow_redirects=False)
 
     def text(self, path: str) -> str:
@@ -37,33 +43,25 @@ class Control:
         answer.raise_for_status()
         return answer.text
 
-    def json(self, path: str) -> Any:
-        """The body as JSON; raises requests.RequestException without one of status 200."""
+    def json(self, path: str, shape: Shape = object) -> Any:
+        """The body as JSON; raises requests.RequestException without one of status 200 and of that shape."""
         answer = self.get(path)
         answer.raise_for_status()
-        return answer.json()
+        return content(answer, path, shape)
 
-    def offered(self, *paths: str) -> tuple[Any, str]:
-        """The first of these that the server offers, as JSON, and its path; (None, "") when it offers none.
+    def shown(self, path: str, shape: Shape) -> Any | None:
+        """As `json`; None when the status is not 200."""
+        answer = self.get(path)
+        return content(answer, path, shape) if answer.status_code == requests.codes.ok else None
+
+    def offered(self, shapes: Mapping[str, Shape]) -> tuple[Any, str]:
+        """The first of these paths that the server offers, as JSON, and the path; (None, "") when it offers none.
 
         Not offered: status 404, 405 or 501. Raises requests.RequestException for any other failure.
         """
-        for path in paths:
+        for path, shape in shapes.items():
             answer = self.get(path)
-            if answer.status_code not in (404, 405, 501):
+            if answer.status_code not in _NOT_OFFERED:
                 answer.raise_for_status()
-                return answer.json(), path
+                return content(answer, path, shape), path
         return None, ""
-
-
-def session(headers: Mapping[str, str] | None = None) -> requests.Session:
-    """A session without proxies and without kept connections (servers drop idle ones after 5 s).
-
-    A certificate authority of one's own is named in SSL_CERT_FILE, as for all of Python.
-    """
-    made = requests.Session()
-    made.trust_env = False
-    made.verify = os.environ.get("SSL_CERT_FILE") or True
-    made.headers.update(headers or {})
-    made.headers["Connection"] = "close"
-    return made

@@ -8,6 +8,7 @@ say is None.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 import requests
@@ -30,6 +31,9 @@ _COUNTERS = {
     "draft_accepted": "llamacpp:spec_decode_num_accepted_tokens_total",
 }
 _SAMPLED = frozenset({_RUNNING, _WAITING, _ACCEPTED_AT, *_COUNTERS.values()})
+_SLOTS = [{"n_ctx": int, "is_processing": bool, "speculative?": bool, "n_prompt_tokens?": int}]
+_PROPS = {"total_slots?": int, "default_generation_settings?": {"n_ctx?": int}, "model_path?": str}
+_MODELS = {"data": [{"id?": str, "meta?": {"size?": int, "ftype?": str}}]}
 
 
 class LlamaCppServer(Server):
@@ -42,10 +46,14 @@ class LlamaCppServer(Server):
     def look(self) -> tuple[str, ...]:
         """See `Server.look`; raises requests.RequestException without an answer."""
         self._has_metrics = self.control.get("/metrics").status_code == requests.codes.ok
-        self._has_slots = self.control.get("/slots").status_code == requests.codes.ok
-        switches = {"gauges and counters: start llama.cpp with --metrics": self._has_metrics}
-        switches["use of the cache: start llama.cpp with --slots"] = self._has_slots
-        return tuple(text for text, shown in switches.items() if not shown)
+        slots = self.control.shown("/slots", _SLOTS)
+        self._has_slots = slots is not None
+        missing = [] if self._has_metrics else ["gauges and counters: start llama.cpp with --metrics"]
+        if slots is None:
+            missing.append("use of the cache: start llama.cpp with --slots")
+        elif slots and self._pool_tokens(slots) is None:
+            missing.append("use of the cache: only llama.cpp's log says whether its slots share one (--kv-unified)")
+        return tuple(missing)
 
     def sample(self) -> Sample:
         """One scrape of /metrics, and of /slots for the cache.
@@ -57,7 +65,7 @@ class LlamaCppServer(Server):
         requests.RequestException when there is no answer or it is no metrics page.
         """
         page = self._page()
-        slots = self.control.json("/slots") if self._has_slots else None
+        slots = self.control.json("/slots", _SLOTS) if self._has_slots else []
         counters = {name: value for name, metric in _COUNTERS.items() if (value := page.total(metric)) is not None}
         if "prompt_tokens" in counters and "cached_tokens" in counters:
             counters["prefix_queries"] = counters["prompt_tokens"] + counters["cached_tokens"]
@@ -65,23 +73,25 @@ class LlamaCppServer(Server):
         for position, value in _prometheus.by_label(page.series(_ACCEPTED_AT), "position").items():
             counters[f"draft_accepted_at_{position}"] = value
         running = page.total(_RUNNING)
-        if running is None and slots is not None:
+        if running is None and self._has_slots:
             running = float(sum(slot["is_processing"] for slot in slots))
-        return Sample(running, page.total(_WAITING), kv_usage(slots or []), counters)
+        return Sample(running, page.total(_WAITING), kv_usage(slots, self._pool_tokens(slots)), counters)
 
     def describe(self) -> dict[str, Fact]:
         """Effective state from /slots, /props, /v1/models, the log and /proc; see `Server.describe`."""
-        props = self.control.json("/props")
-        slots = self.control.json("/slots") if self._has_slots else []
-        models = self.control.json("/v1/models")["data"]
-        meta = next((one for one in models if one.get("id") == self.model), models[0]).get("meta") or {}
+        props = self.control.json("/props", _PROPS)
+        slots = self.control.json("/slots", _SLOTS) if self._has_slots else []
+        models = self.control.json("/v1/models", _MODELS)["data"]
+        mine = [one for one in models if one.get("id") == self.model] or models
+        meta = next(iter(mine), {}).get("meta") or {}
         log = log_lines.lines(self.log_text())
         where = "/slots" if slots else "/props total_slots"
         count = len(slots) if self._has_slots else props.get("total_slots")
         context = min((slot["n_ctx"] for slot in slots), default=None)
         context_source = "/slots[].n_ctx"
         if context is None and not self._has_slots:
-            context, context_source = props.get("default_generation_settings", {}).get("n_ctx"), "/props n_ctx"
+            context, context_source = (props.get("default_generation_settings") or {}).get("n_ctx"), "/props n_ctx"
+        speculative = [slot["speculative"] for slot in slots if slot.get("speculative") is not None]
         return {
             "n_slots": Fact(count, where),
             "n_ctx_per_slot": Fact(context, context_source),
@@ -89,7 +99,7 @@ class LlamaCppServer(Server):
             "cap": Fact(count, where),
             "cap_source": Fact(where, where),
             "ranks": Fact(1, "llama.cpp has no data parallelism"),
-            "speculative": Fact(any(slot["speculative"] for slot in slots) if slots else None, "/slots[].speculative"),
+            "speculative": Fact(any(speculative) if speculative else None, "/slots[].speculative"),
             "weight_bytes": Fact(meta.get("size"), "/v1/models meta.size"),
             "checkpoint_format": _checkpoint_format(meta, log_lines.of_target(log)),
             "checkpoint_path": Fact(props.get("model_path"), "/props.model_path"),
@@ -103,6 +113,18 @@ class LlamaCppServer(Server):
         if not self._has_metrics:
             return _prometheus.Page({})
         return _prometheus.scrape(self.control, _SAMPLED)
+
+    def _pool_tokens(self, slots: list[dict[str, Any]]) -> int | None:
+        """Cells of the whole cache, as the log or a slot that is alone says; None where several slots may share it:
+        over HTTP a shared one looks like slots of that size each."""
+        if self._logged_pool_tokens is None and len(slots) == 1:
+            return slots[0]["n_ctx"]
+        return self._logged_pool_tokens
+
+    @cached_property
+    def _logged_pool_tokens(self) -> int | None:
+        cache = log_lines.kv_cache(log_lines.lines(self.log_text()))
+        return cache.tokens if cache else None
 
     def _variable(self, name: str) -> Fact:
         """A variable of the process's real environment; None: unset."""
@@ -181,16 +203,16 @@ def _buffers(log: list[log_lines.Line]) -> dict[str, Fact]:
     }
 
 
-def kv_usage(slots: list[dict[str, Any]]) -> float | None:
-    """Share of the cells that busy slots hold.
+def kv_usage(slots: list[dict[str, Any]], pool_tokens: int | None) -> float | None:
+    """Share of the whole cache that busy slots hold; None when its size or what a slot holds is unknown.
 
     `n_prompt_tokens` grows with every generated token: in the capture slots_loaded.txt it is the sum of those processed
     and those decoded.
     """
-    room = sum(slot["n_ctx"] for slot in slots)
-    if not room:
+    held = [slot.get("n_prompt_tokens") for slot in slots if slot["is_processing"]]
+    if not slots or not pool_tokens or None in held:
         return None
-    return sum(slot.get("n_prompt_tokens", 0) for slot in slots if slot["is_processing"]) / room
+    return sum(held) / pool_tokens
 
 
 def _build(log: list[log_lines.Line]) -> Fact:

@@ -17,6 +17,34 @@ from lab.engines.base import Fact
 from lab.secrets import redacted_text
 
 METRICS = frozenset({"sglang:context_len", "sglang:max_total_num_tokens", "sglang:kv_cache_memory_usage_gb"})
+_LOAD = {
+    "dp_rank?": int,
+    "num_running_reqs?": int,
+    "num_waiting_reqs?": int,
+    "num_reqs?": int,
+    "token_usage?": float,
+    "max_running_requests?": int,
+    "max_total_num_tokens?": int,
+}
+LOADS = {"/v1/loads": {"loads?": [_LOAD]}, "/get_load": [_LOAD]}  # the second until 0.5.7
+_STATE = {
+    "effective_max_running_requests_per_dp?": int,
+    "max_running_requests?": int,
+    "max_total_num_tokens?": int,
+    "dp_size?": int,
+    "attn_dp_size?": int,
+    "context_length?": int,
+    "kv_cache_dtype?": str,
+    "launch_command?": str,
+    "speculative_algorithm?": str,
+    "speculative_num_draft_tokens?": int,
+    "avg_spec_accept_length?": float,
+    "decode_cuda_graph_bs?": [int],
+    "env_vars?": {},
+}
+_FULL_INFO = {**_STATE, "internal_states?": [_STATE]}
+INFO = {"/server_info": _FULL_INFO, "/get_server_info": _FULL_INFO}  # the second until 0.5.5
+MODELS = {"data?": [{"id?": str, "max_model_len?": int}]}
 _GIB = 2**30
 _SPECULATION_LIMIT = 48  # SGLang's own running limit under speculation when none is typed (0.4.6 to 0.5.23)
 _TYPED_LIMIT = re.compile(r"(?:^|\s)--max-run[a-z-]*[=\s]+(\d+)")  # the parser takes abbreviations
@@ -39,10 +67,8 @@ class Rank:
 def loads_of(answer: Any) -> list[Rank]:
     """The ranks of /v1/loads, or of /get_load (whose `num_reqs` is running and waiting together), by their number."""
     rows = answer.get("loads") if isinstance(answer, dict) else answer
-    if not isinstance(rows, list):
-        return []
     ranks = []
-    for row in sorted(rows, key=lambda row: row.get("dp_rank") or 0):
+    for row in sorted(rows or [], key=lambda row: row.get("dp_rank") or 0):
         waiting, together = row.get("num_waiting_reqs"), row.get("num_reqs")
         running = row.get("num_running_reqs")
         if running is None and together is not None and waiting is not None:
@@ -64,7 +90,7 @@ def facts(
 ) -> dict[str, Fact]:
     """Everything that is known, under the lab's keys; `info` without secrets."""
     parsed = log_lines.lines(log)
-    states = [state for state in info.get("internal_states") or [] if isinstance(state, dict)]
+    states = info.get("internal_states") or []
     state = {**info, **(states[0] if states else {})}
     ranks = len(states) or len(loads) or info.get("dp_size")
 
@@ -220,7 +246,7 @@ def _graphs(state: dict[str, Any], info_path: str) -> dict[str, Fact]:
 
 def _faked(states: list[dict[str, Any]], env: Mapping[str, str]) -> Fact:
     """Switches that make acceptance, routing or retraction up; None: the server does not show its environment."""
-    shown = [state["env_vars"] for state in states if isinstance(state.get("env_vars"), dict)]
+    shown = [state["env_vars"] for state in states if state.get("env_vars") is not None]
     found = {
         f"{name}={value}"
         for variables in [*shown, env]

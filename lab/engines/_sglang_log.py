@@ -1,10 +1,9 @@
-"""What SGLang writes into its log: the effective limits, the cache it allocated, and its batches.
+"""What SGLang writes into its log: the effective limits and the cache it allocated.
 
 Without it a server before 0.5.8 does not say how many requests it can run, no server says in which type the cache is
 kept, and a limit that speculation reset looks like one that somebody chose.
 
-Grammar of 0.2 to 0.5.23: keys are looked up by name, since their order, the full stop after "batch" and the last comma
-differ from release to release.
+Grammar of 0.2 to 0.5.23: keys are looked up by name, since their order differs from release to release.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(
     r"^(?:\(([^)]*)\)\s*)?\[((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)((?:\s+[A-Z_]+\d+)*)\s*\]\s+(.*)$"
 )
-_BATCH = re.compile(r"(Decode|Prefill) batch(?:\s*\[(\d+)\])?\s*(\(mixed[^)]*\))?[.,]\s+(.*)$")
 _BANNER = re.compile(r"\b(max_total_num_tokens|chunked_prefill_size|max_running_requests|context_len)=(\d+)")
 _KV = re.compile(r"KV Cache is allocated\.(?: dtype: (?:torch\.)?(\w+),)? #tokens: (\d+)")
 _KV_DTYPE = re.compile(r"Using KV cache dtype: (?:torch\.)?(\w+)")
 _RESET = re.compile(r"Max running requests is reset to (\d+) for speculative decoding")
-
-Value = float | bool | str
 
 
 @dataclass(frozen=True)
@@ -32,16 +28,6 @@ class Line:
     time: str
     ranks: tuple[str, ...]
     message: str
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One decode or prefill line; values by the log's own keys (`#running-req`, `token usage`)."""
-
-    kind: str
-    time: str
-    ranks: tuple[str, ...]
-    values: dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -105,35 +91,6 @@ def reset_limit(log: list[Line]) -> tuple[int, str] | None:
     return None
 
 
-def batches(log: list[Line]) -> list[Batch]:
-    """Decode and prefill lines; those of a batch that has drained (`#token: 0`: absurd throughput) are left out."""
-    found = []
-    for line in log:
-        head = _BATCH.match(line.message)
-        if head:
-            values = _values(head[4])
-            if not (head[1] == "Decode" and values.get("#token") == 0):
-                found.append(Batch(head[1].lower(), line.time, line.ranks, values))
-    return found
-
-
 def data_parallel_rank(ranks: tuple[str, ...]) -> str:
     """`DP1` of the tags, empty without data parallelism."""
     return next((rank for rank in ranks if re.fullmatch(r"DP\d+", rank)), "")
-
-
-def _values(body: str) -> dict[str, Value]:
-    values: dict[str, Value] = {}
-    for piece in body.split(","):
-        key, colon, text = piece.partition(":")
-        text = text.strip().rstrip("%")
-        if not colon or not text:
-            continue
-        if text in ("True", "False"):
-            values[key.strip()] = text == "True"
-            continue
-        try:
-            values[key.strip()] = float(text)
-        except ValueError:
-            values[key.strip()] = text
-    return values

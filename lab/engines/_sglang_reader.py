@@ -14,11 +14,10 @@ import requests
 
 from lab.engines import _prometheus, _sglang_facts
 from lab.engines._prometheus import Page, Series
+from lab.engines._sglang_facts import INFO, LOADS, MODELS
 from lab.engines.base import Fact, Sample, Server
 from lab.secrets import redacted
 
-LOADS = ("/v1/loads", "/get_load")  # the second until 0.5.7
-INFO = ("/server_info", "/get_server_info")  # the second until 0.5.5
 _COPIES = ("tp_rank", "pp_rank", "moe_ep_rank")
 _TOKENS = "sglang:realtime_tokens_total"
 _PASSES = "sglang:cuda_graph_passes_total"
@@ -66,7 +65,7 @@ class SglangServer(Server):
         by seconds. See `counters` for what moves when.
         """
         page = self._page(_SAMPLED)
-        loads, _ = self.control.offered(*LOADS)
+        loads, _ = self.control.offered(LOADS)
         ranks = _sglang_facts.loads_of(loads)
         counted = counters(page)
         if ranks and all(rank.running is not None for rank in ranks):
@@ -92,15 +91,15 @@ class SglangServer(Server):
 
     def describe(self) -> dict[str, Fact]:
         """Effective state from /server_info, /v1/loads, /v1/models, /metrics and, where the lab has it, the log."""
-        info, info_path = self.control.offered(*INFO)
-        loads, loads_path = self.control.offered(*LOADS)
-        models, _ = self.control.offered("/v1/models")
+        info, info_path = self.control.offered(INFO)
+        loads, loads_path = self.control.offered(LOADS)
+        models, _ = self.control.offered({"/v1/models": MODELS})
         return _sglang_facts.facts(
-            info=redacted(info) if isinstance(info, dict) else {},
-            info_path=info_path or INFO[0],
+            info=redacted(info or {}),
+            info_path=info_path or next(iter(INFO)),
             loads=_sglang_facts.loads_of(loads),
             loads_path=loads_path,
-            model=next((one for one in (models or {}).get("data", []) if one.get("id") == self.model), {}),
+            model=next((one for one in (models or {}).get("data") or [] if one.get("id") == self.model), {}),
             page=self._page(_sglang_facts.METRICS),
             log=self.log_text(),
             env=self.env,

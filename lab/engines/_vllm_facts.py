@@ -16,6 +16,18 @@ CACHE = "vllm:cache_config_info"
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 STARTED = "process_start_time_seconds"
 METRICS = frozenset({CACHE, DRAFTS, STARTED, "vllm:num_requests_running"})
+_CONFIG = {
+    "model_config?": {"max_model_len?": int, "model?": str},
+    "scheduler_config?": {"max_num_seqs?": int, "max_num_active_seqs?": int},
+    "parallel_config?": {"data_parallel_size?": int},
+    "cache_config?": {},
+    "compilation_config?": {"cudagraph_capture_sizes?": [int]},
+    "speculative_config?": {"num_speculative_tokens?": int},
+    "attention_config?": {},
+}
+INFO_SHAPE = {"vllm_config?": (str, _CONFIG)}  # text where the release has no other format
+MODELS = {"data?": [{"id?": str, "max_model_len?": int, "root?": str}]}
+VERSION = {"version?": str}
 _UNSHOWN = "/server_info is not shown; VLLM_SERVER_DEV_MODE=1 shows it"
 _INFO = "/server_info"
 
@@ -47,8 +59,7 @@ def facts(info: dict[str, Any], model: dict[str, Any], version: str | None, page
 
 
 def _part(config: dict[str, Any], name: str) -> dict[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
+    return config.get(name) or {}
 
 
 def _said(part: dict[str, Any], key: str) -> Fact:

@@ -1,4 +1,4 @@
-"""What vLLM writes into its log: the cache it could afford, what it ran, and which kernels its workers chose.
+"""What vLLM writes into its log: the cache it could afford, and which kernels its workers chose.
 
 Without it the attention backend and the type of the cache are the front end's wishes: flags that a worker ignored still
 stand in /server_info.
@@ -15,7 +15,6 @@ _PREFIX = re.compile(
 _KV_SIZE = re.compile(
     r"\w+(?: \+ host)? KV cache size: ([\d,]+) tokens, Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x"
 )
-_ENGINE = re.compile(r"Engine (\d+): ")
 _ATTENTION = re.compile(
     r"^Using (?:AttentionBackendEnum\.)?([A-Z0-9_]+) (?:attention )?backend(?: out of potential|\.)"
 )
@@ -41,20 +40,6 @@ class KvSize:
     text: str
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """One statistics line of one engine, over the interval before it; what the line leaves out is None."""
-
-    engine: int
-    time: str
-    prompt_tok_s: float
-    generation_tok_s: float
-    running: int
-    waiting: int
-    kv_usage: float | None
-    prefix_hit_share: float | None
-
-
 def lines(log: str) -> list[Line]:
     """The complete lines with a process prefix; access lines and tracebacks are left out."""
     found = (_PREFIX.match(raw) for raw in log[: log.rfind("\n") + 1].splitlines())
@@ -71,33 +56,6 @@ def kv_sizes(log: list[Line]) -> list[KvSize]:
     ]
 
 
-def throughputs(log: list[Line]) -> list[Throughput]:
-    """The statistics lines; parts are found by their words, since optional ones stand between them."""
-    found = []
-    for line in log:
-        engine = _ENGINE.match(line.message)
-        running = _number(line.message, r"Running: (\d+) reqs")
-        waiting = _number(line.message, r"Waiting: (\d+) reqs")
-        prompt = _number(line.message, r"Avg prompt throughput: ([\d.]+) tokens/s")
-        generation = _number(line.message, r"Avg generation throughput: ([\d.]+) tokens/s")
-        if engine and None not in (running, waiting, prompt, generation):
-            usage = _number(line.message, r"\w KV cache usage: ([\d.]+)%")
-            hits = _number(line.message, r"Prefix cache hit rate: ([\d.]+)%")
-            found.append(
-                Throughput(
-                    engine=int(engine[1]),
-                    time=line.time,
-                    prompt_tok_s=prompt,
-                    generation_tok_s=generation,
-                    running=int(running),
-                    waiting=int(waiting),
-                    kv_usage=None if usage is None else usage / 100,
-                    prefix_hit_share=None if hits is None else hits / 100,
-                )
-            )
-    return found
-
-
 def attention_backend(log: list[Line]) -> tuple[str, str] | None:
     """The backend that a worker took, and its line."""
     for line in log:
@@ -105,8 +63,3 @@ def attention_backend(log: list[Line]) -> tuple[str, str] | None:
         if found:
             return found[1], line.message
     return None
-
-
-def _number(text: str, pattern: str) -> float | None:
-    found = re.search(pattern, text)
-    return float(found[1]) if found else None

@@ -12,6 +12,7 @@ import requests
 
 from lab.engines import _prometheus, _vllm_facts
 from lab.engines._prometheus import Page
+from lab.engines._vllm_facts import INFO_SHAPE, MODELS, VERSION
 from lab.engines.base import Fact, Sample, Server
 from lab.secrets import redacted
 
@@ -55,7 +56,7 @@ class VllmServer(Server):
             missing.append(f"gauges and counters: /metrics answers {answer.status_code}")
         elif not self._page(_SAMPLED).metrics:
             missing.append("gauges and counters: start vLLM without --disable-log-stats")
-        if not self.control.get(INFO).ok:
+        if self.control.shown(INFO, INFO_SHAPE) is None:
             missing.append(f"the running limit and the rest of the configuration: {DEV_MODE}")
         return tuple(missing)
 
@@ -79,13 +80,11 @@ class VllmServer(Server):
 
     def describe(self) -> dict[str, Fact]:
         """Effective state from /server_info, /metrics, /v1/models, /version and, where the lab has it, the log."""
-        answer = self.control.get(INFO)
-        info = answer.json() if answer.ok else {}
-        models, _ = self.control.offered("/v1/models")
-        version, _ = self.control.offered("/version")
+        models, _ = self.control.offered({"/v1/models": MODELS})
+        version, _ = self.control.offered({"/version": VERSION})
         return _vllm_facts.facts(
-            info=redacted(info) if isinstance(info, dict) else {},
-            model=next((one for one in (models or {}).get("data", []) if one.get("id") == self.model), {}),
+            info=redacted(self.control.shown(INFO, INFO_SHAPE) or {}),
+            model=next((one for one in (models or {}).get("data") or [] if one.get("id") == self.model), {}),
             version=(version or {}).get("version"),
             page=self._page(_vllm_facts.METRICS),
             log=self.log_text(),

@@ -78,7 +78,8 @@ def _models(control: Control) -> list[dict[str, Any]]:
     except requests.JSONDecodeError:
         return []
     rows = listed.get("data") if isinstance(listed, dict) else None
-    return [row for row in rows or [] if isinstance(row, dict) and row.get("id")]
+    rows = rows if isinstance(rows, list) else []
+    return [row for row in rows if isinstance(row, dict) and row.get("id") and isinstance(row["id"], str)]
 
 
 def _reader_of(control: Control, models: list[dict[str, Any]]) -> Reader:

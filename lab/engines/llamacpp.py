@@ -13,27 +13,24 @@ import json
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import requests
 
 from lab import checkpoints
 from lab.engines import _llamacpp_flags as flags_of
 from lab.engines import _llamacpp_log as log_lines
-from lab.engines._control import session
 from lab.engines._llamacpp_facts import LlamaCppServer
-from lab.engines.base import ArmFailed, Capabilities, Engine, Failure, register
+from lab.engines._readiness import Start, no_completion
+from lab.engines.base import Capabilities, Engine, Failure, register
 from lab.errors import InputError
-from lab.hosts import LocalHost, Process
+from lab.hosts import LocalHost
 from lab.secrets import redacted
 
 if TYPE_CHECKING:
     from lab.campaign import Arm, Limits
 
-_POLL_SECONDS = 0.05
-_PROBE_TOKENS = 4  # enough that `graphs reused` has moved when describe() first reads it
+_ask = partial(no_completion, fields={"temperature": 0, "cache_prompt": False})
 
 
 @register
@@ -133,54 +130,8 @@ class LlamaCpp(Engine):
         process = LocalHost().start(argv, flags_of.environment(arm), log, marker)
         recorded = [*argv[:-1], json.dumps(redacted(flags))]
         server = LlamaCppServer("", alias, process, recorded, arm.env, log)
-        try:
-            _wait_until_ready(arm, server, process, started + limits.start_seconds)
-        except BaseException:
-            server.stop()
-            raise
-        server.ready_seconds = round(time.monotonic() - started, 3)
+        Start(arm.name, server, process, self.failure, started, limits.start_seconds, ask=_ask).wait()
         return server
-
-
-def _wait_until_ready(arm: Arm, server: LlamaCppServer, process: Process, deadline: float) -> None:
-    """Until the expected model has completed a request; raises ArmFailed at its end or the deadline."""
-    while time.monotonic() < deadline:
-        code = process.poll()
-        if code is not None:
-            raise ArmFailed(arm.name, log_lines.failure(server.log_text(), code))
-        server.url = server.url or _address(server.log_text())
-        if server.url and completes(server, deadline - time.monotonic()):
-            return
-        time.sleep(_POLL_SECONDS)
-    last = next((line.strip() for line in reversed(server.log_text().splitlines()) if line.strip()), "nothing")
-    reason = f"no completion within the time allowed (limits.start_seconds); last line of its log: {last[:200]}"
-    raise ArmFailed(arm.name, Failure("start-timeout", reason, healthy=server.healthy()))
-
-
-def _address(log: str) -> str:
-    """The URL on the launcher's LISTEN line, once that line is complete; else empty."""
-    _, found, rest = log.partition("\nLISTEN ")
-    return rest.partition("\n")[0].strip() if found and "\n" in rest else ""
-
-
-def completes(server: LlamaCppServer, seconds: float) -> bool:
-    """Whether a real completion comes from the expected model; counters move, so read them afterwards."""
-    body = {
-        "model": server.model,
-        "prompt": "Hello",
-        "max_tokens": _PROBE_TOKENS,
-        "temperature": 0,
-        "ignore_eos": True,
-        "cache_prompt": False,
-    }
-    try:
-        answer = session().post(f"{server.url}/v1/completions", json=body, timeout=max(0.1, seconds))
-        if answer.status_code != requests.codes.ok:
-            return False
-        said = answer.json()
-        return said.get("model") == server.model and said["usage"]["completion_tokens"] >= 1
-    except (requests.RequestException, ValueError, KeyError):
-        return False
 
 
 @cache

@@ -19,15 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import requests
-
-from lab.engines._control import session
 from lab.engines._llamacpp_facts import LlamaCppServer
+from lab.engines._readiness import Start
 from lab.engines._sglang_reader import SglangServer
 from lab.engines._vllm_reader import VllmServer
-from lab.engines.base import REGISTERED, ArmFailed, Capabilities, Engine, Fact, Failure, Server
+from lab.engines.base import REGISTERED, Capabilities, Engine, Fact, Failure, Server
 from lab.errors import InputError
-from lab.hosts import LocalHost, Process
+from lab.hosts import LocalHost
 from lab.simulator import VERSION
 from lab.simulator.truth import Truth, flag_names, flat, from_flags
 
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from lab.roofline.model import Model
 
 _POLL_SECONDS = 0.02
-_PROBE_TOKENS = 4
 _LEAST_START_SECONDS = 10.0  # a process needs its real time to start, however fast its clock runs
 _GRACE_SECONDS = 5.0
 _SHOWN_BY_DIALECT: dict[str, tuple[str, ...]] = {
@@ -70,13 +67,13 @@ class _Simulated(Server):
 
     def describe(self) -> dict[str, Fact]:
         """The dialect's facts as its reader finds them, and the settings in force as the simulator knows them."""
-        truth = flat(self.control.json("/simulator/config"))
+        truth = flat(self.control.json("/simulator/config", {}))
         own = {f"simulated.{name}": Fact(truth.get(name), "/simulator/config") for name in flag_names()}
         return {**super().describe(), "time_factor": Fact(self.time_factor, "flag time_factor"), **own}  # type: ignore[safe-super]
 
     def truth(self, from_s: float, to_s: float) -> dict[str, Any]:
         """What really happened between two monotonic seconds: see `lab.simulator.journal.Journal.summary`."""
-        return self.control.json(f"/simulator/truth?from={from_s!r}&to={to_s!r}")
+        return self.control.json(f"/simulator/truth?from={from_s!r}&to={to_s!r}", {})
 
 
 class SimulatedVllm(_Simulated, VllmServer):
@@ -205,30 +202,13 @@ class Simulated(Engine):
         server = _SERVERS[truth.dialect]("", model, process, argv, arm.env, log)
         server.time_factor = truth.time_factor
         allowed = max(limits.start_seconds / truth.time_factor, min(limits.start_seconds, _LEAST_START_SECONDS))
+        Start(arm.name, server, process, self.failure, started, allowed, poll_seconds=_POLL_SECONDS).wait()
         try:
-            self._wait_until_ready(arm, server, process, started + allowed)
+            server.missing = server.look()
         except BaseException:
             server.stop()
             raise
-        server.ready_seconds = round(time.monotonic() - started, 3)
-        server.missing = server.look() or ()
         return server
-
-    def _wait_until_ready(self, arm: Arm, server: Server, process: Process, deadline: float) -> None:
-        """Until the expected model has completed a request; raises ArmFailed at its end or the deadline."""
-        reason = "it did not listen"
-        while time.monotonic() < deadline:
-            code = process.poll()
-            if code is not None:
-                raise ArmFailed(arm.name, self.failure(server.log_text(), code))
-            server.url = server.url or _address(server.log_text())
-            if server.url:
-                reason = _not_ready(server, deadline - time.monotonic())
-                if not reason:
-                    return
-            time.sleep(_POLL_SECONDS)
-        text = f"no completion within the time allowed (limits.start_seconds): {reason}"
-        raise ArmFailed(arm.name, Failure("start-timeout", text, healthy=server.healthy()))
 
 
 REGISTERED[Simulated.name] = Simulated()
@@ -245,25 +225,3 @@ def truth_of(arm: Arm) -> Truth:
 
 def _flags(arm: Arm) -> dict[str, Any]:
     return {"model": Path(arm.checkpoint).name, **arm.flags}
-
-
-def _address(log: str) -> str:
-    """The URL on the LISTEN line, once that line is complete; else empty."""
-    _, found, rest = log.partition("\nLISTEN ")
-    return rest.partition("\n")[0].strip() if found and "\n" in rest else ""
-
-
-def _not_ready(server: Server, seconds: float) -> str:
-    """Why no real completion comes from the expected model; empty when one has come."""
-    body = {"model": server.model, "prompt": "Hello", "max_tokens": _PROBE_TOKENS, "ignore_eos": True}
-    try:
-        with session() as made:
-            answer = made.post(f"{server.url}/v1/completions", json=body, timeout=max(0.1, seconds))
-        if answer.status_code != requests.codes.ok:
-            return f"a completion answers {answer.status_code}: {answer.text[:100]}"
-        said = answer.json()
-        if said.get("model") != server.model:
-            return f"the completion came from model '{said.get('model')}'"
-        return "" if said["usage"]["completion_tokens"] >= 1 else "the completion had no token"
-    except (requests.RequestException, ValueError, KeyError) as error:
-        return f"a completion failed: {error}"

@@ -8,7 +8,8 @@ Standard input: one JSON line, the job (`lab.load.job.Job`); then `go <start_s>`
 once. Standard output: one JSON object a line, `event` first: `ready`, `progress` (each second), `warm`,
 `window-open`, `window-closed`, `drained`, `recount` (each second of counting), and `done` with the outcome, after the
 table of requests was written; or `broken` when the job cannot be done or the table not be written. The exit code is 0
-even when the outcome is a failure: the outcome says so.
+even when the outcome is a failure: the outcome says so. A client that breaks leaves one line on standard error: what
+broke, and where.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import os
 import resource
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -34,6 +37,7 @@ from lab.load.open_loop import OpenLoop
 from lab.load.recount import recount
 
 OWNER_GONE = 3
+CRASHED = 1
 PIPE_BYTES = 1 << 20
 OTHER_FILES = 64
 
@@ -111,5 +115,19 @@ def listen(owner: Iterator[bytes], on_window: Callable[[float, float], Any]) -> 
     os._exit(OWNER_GONE)
 
 
+def last_words(error: BaseException) -> str:
+    """The innermost error in one line, and where it was raised: a group of errors says nothing of its own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{text} ({Path(frame.filename).name}, line {frame.lineno})"
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+    except Exception as error:
+        print(last_words(error), file=sys.stderr)
+        code = CRASHED
+    sys.exit(code)

@@ -42,7 +42,10 @@ class Reader(Protocol):
         """The stream of events is over, the HTTP body not yet; called for each further piece."""
 
     def finish(self, reusable: bool) -> None:
-        """The answer is complete; a connection that is not reusable closes."""
+        """The answer is complete; a connection that is not reusable closes.
+
+        It is not when the answer came before the whole request was sent: the next would go out ahead of the rest.
+        """
 
     def fail(self, fault: Fault) -> None:
         """The answer cannot be read to its end; STALE: the connection closed before its first byte."""
@@ -163,4 +166,4 @@ class Connection(asyncio.Protocol):
         if reader is None or self._parser.get_status_code() < 200:
             return
         self._reader = self._answer = None
-        reader.finish(self._parser.should_keep_alive())
+        reader.finish(self._parser.should_keep_alive() and not self._transport.get_write_buffer_size())

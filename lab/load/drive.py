@@ -6,11 +6,12 @@ tokens are set against a server total that holds somebody else's.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
@@ -65,9 +66,9 @@ def drive(
     """
     _check(target, prompts, window)
     make_folder(folder)
-    with tempfile.TemporaryDirectory(prefix="lab-load-") as scratch:
-        job = _job(target, prompts, concurrency, output_tokens, window, limits, Path(scratch))
-        seen = _measure(target, job, folder, Path(scratch), on_progress)
+    with tempfile.TemporaryFile() as items:
+        job = _job(target, prompts, concurrency, output_tokens, window, limits, items)
+        seen = _measure(target, job, folder, on_progress)
     return _sections(target, prompts, job, window, seen, idle)
 
 
@@ -86,7 +87,6 @@ def _measure(
     target: Target,
     job: dict[str, Any],
     folder: Path,
-    scratch: Path,
     on_progress: Callable[[dict[str, Any]], None] | None,
 ) -> _Seen:
     """Offer the load and watch; the tables are written even when it fails."""
@@ -95,7 +95,7 @@ def _measure(
 
     whole = folder / "requests.parquet"
     processes = process_count(job["concurrency"])
-    parts = [scratch / f"requests-{number}.parquet" for number in range(processes)] if processes > 1 else [whole]
+    parts = [folder / f"requests-{number}.parquet" for number in range(processes)] if processes > 1 else [whole]
     watched = timeline.watch(
         target.sample, target.pid, timeline.interval_s(job["seconds"]), log_path=target.log, gpus=target.gpus
     )
@@ -104,6 +104,8 @@ def _measure(
         written = [part for part in parts if part.exists()]
         if processes > 1 and written:
             record.merge(written, whole)
+            for part in written:
+                part.unlink()
         timeline.write(watched.frame(), folder / "timeline.parquet")
 
     try:
@@ -151,11 +153,12 @@ def _sections(
         "closed_s": closed_s,
         "opened_at": outcome["opened_at"],
         "time_factor": factor,
+        "tokens_source": target.tokens_source,
         **clock_offset(target),
     }
     sections["client"] |= {
         **{name: outcome[name] for name in ("clients_started", "processes", "cpu_share", "drained")},
-        **{name: _times(outcome[name], factor) for name in ("loop_lag_p99_ms", "drain_seconds")},
+        **{name: _times(outcome[name], factor) for name in ("loop_lag_mean_ms", "loop_lag_p99_ms", "drain_seconds")},
     }
     sections["server"] |= {
         "counters_before_s": (seen.before.t_s - opened_s) * factor,
@@ -194,24 +197,26 @@ def _job(
     output_tokens: int | None,
     window: Any,
     limits: Any,
-    scratch: Path,
+    stream: IO[bytes],
 ) -> dict[str, Any]:
-    """What every client process is told (see `lab.load.job.Job`), in real seconds; the prompts go into a file."""
+    """What every client process is told (see `lab.load.job.Job`), in real seconds; the prompts go into `stream`.
+
+    That is a file without a name, which the clients read through this process: it is gone with its owner.
+    """
     factor = target.time_factor
     items = [item | {"at_s": item["at_s"] / factor} if "at_s" in item else item for item in prompts.items]
-    path = scratch / "prompts.jsonl"
     try:
-        with path.open("wb") as stream:
-            stream.writelines(orjson.dumps(item, option=orjson.OPT_APPEND_NEWLINE) for item in items)
+        stream.writelines(orjson.dumps(item, option=orjson.OPT_APPEND_NEWLINE) for item in items)
+        stream.flush()
     except OSError as error:
-        raise explain_os_error(error, path) from error
+        raise explain_os_error(error, Path(tempfile.gettempdir())) from error
     stall_seconds = limits.stall_seconds / factor
     return {
         "server_url": target.url,
         "api": prompts.api,
         "model": target.model,
         "headers": target.headers,
-        "items": str(path),
+        "items": f"/proc/{os.getpid()}/fd/{stream.fileno()}",
         "arrivals": prompts.arrivals,
         "rate_rps": None if prompts.rate_rps is None else prompts.rate_rps * factor,
         "salt": prompts.salt,

@@ -5,6 +5,7 @@ Without it a trial's failures, shortened answers and repeated prompts stay hidde
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Requests:
         self.ended = (self.end_s >= 0) & (self.end_s < seconds)
         self.output_tokens = numbers(self.table, "output_tokens")
 
-    @property
+    @cached_property
     def flight(self) -> Flight:
         """What was in flight when."""
         return Flight(self.sent_s, self.end_s)
@@ -147,8 +148,22 @@ def flow(requests: Requests, concurrency: int, arrivals: str, rate_rps: float | 
         "full_share": flight.share_at_least(level, *run),
         "peak_in_flight": flight.peak,
         "last_warmup_end_s": float(requests.end_s[before].max()) if before.any() else None,
+        "backing_off": _backing_off(requests) if arrivals == "closed" else None,
         **_delays(requests, arrivals),
     }
+
+
+def _backing_off(requests: Requests) -> float:
+    """How many clients of a closed loop waited after a failure, on average over the window: from the end of the failed
+    request until the same client's next fell due, by its own choice or because the server asked for it."""
+    client = requests.table.client.to_numpy()
+    order = np.lexsort((requests.sent_s, client))
+    client, failed = client[order], (~requests.complete & ~requests.aborted)[order]
+    from_s, until_s = requests.end_s[order], np.full(len(order), np.inf)
+    again = client[1:] == client[:-1]
+    until_s[:-1][again] = requests.due_s[order][1:][again]
+    waited_s = until_s.clip(0.0, requests.seconds) - from_s.clip(0.0, requests.seconds)
+    return float(waited_s[failed].sum() / requests.seconds)
 
 
 def _delays(requests: Requests, arrivals: str) -> dict[str, Any]:

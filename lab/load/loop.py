@@ -104,6 +104,7 @@ class Loop(ABC):
         return {
             "failure": self._failure,
             "clients_started": self._started_when_warm,
+            "loop_lag_mean_ms": self._self_watch.loop_lag_mean_ms,
             "loop_lag_p99_ms": self._self_watch.loop_lag_p99_ms,
             "cpu_share": self._self_watch.cpu_share,
             "drained": self._failure is None and not aborted,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CLOSED = "closed"
+TOKENS_PER_STEP = "tokens-per-step"
 
 
 def summarise(
@@ -114,7 +115,8 @@ def _acceptance(
     """Accepted share of the drafted tokens, and tokens a verification step: 1 + accepted / steps.
 
     From the server's counters in the window, else over the whole trial, else from the requests' own account; None when
-    nothing was drafted.
+    nothing was drafted. A server that counts steps and no drafted tokens (SGLang) leaves the share unknown, see
+    `_tokens_per_step`.
     """
     names = ("draft_tokens", "draft_accepted")
     counters = next((source for source in (window_delta, delta) if all(name in source for name in names)), None)
@@ -123,12 +125,20 @@ def _acceptance(
     else:
         (drafted, accepted), steps = (total(requests, name) for name in names), None
     if not drafted or accepted is None:
-        return {"acceptance": None, "acceptance_length": None, "acceptance_source": None}
+        length = _tokens_per_step(delta)
+        return {"acceptance": None, "acceptance_length": length, "acceptance_source": length and TOKENS_PER_STEP}
     return {
         "acceptance": accepted / drafted,
         "acceptance_length": 1 + accepted / steps if steps else None,
         "acceptance_source": "requests" if counters is None else "counters",
     }
+
+
+def _tokens_per_step(delta: dict[str, float]) -> float | None:
+    """Tokens a verification step over the whole trial, where the counters of finished requests tell: the first token of
+    each comes from its prefill."""
+    tokens, requests, steps = (delta.get(n) for n in ("output_tokens_finished", "requests_finished", "drafts"))
+    return (tokens - requests) / steps if steps and tokens is not None and requests is not None else None
 
 
 def _prefix_hits(delta: dict[str, float], window_delta: dict[str, float]) -> float | None:

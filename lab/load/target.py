@@ -31,10 +31,10 @@ class Target:
 
     url, model: where requests go and what they ask for; sample: the server's account (`lab.engines.base.Sample`);
     extras: body fields of every request; tokens_path: where a stream chunk carries its running token count, None
-    when unknown; headers: sent with every request, may hold a secret and are recorded nowhere; pid: the server's
-    process on this machine, log: its log file here, gpus: those it uses, each None when out of reach; time_factor:
-    server seconds in one real second; live_counters: names of the counters that move while requests run; ranks:
-    data-parallel ranks, None when unknown.
+    when unknown; tokens_source: in words, where a window's token count comes from with this engine; headers: sent with
+    every request, may hold a secret and are recorded nowhere; pid: the server's process on this machine, log: its log
+    file here, gpus: those it uses, each None when out of reach; time_factor: server seconds in one real second;
+    live_counters: names of the counters that move while requests run; ranks: data-parallel ranks, None when unknown.
     """
 
     url: str
@@ -42,6 +42,7 @@ class Target:
     sample: Callable[[], Any]
     extras: dict[str, Any] = field(default_factory=dict)
     tokens_path: tuple[str, ...] | None = None
+    tokens_source: str | None = None
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     pid: int | None = None
     log: Path | None = None

@@ -87,13 +87,11 @@ def find(server_url: str, model: str, headers: Mapping[str, str] | None = None) 
 
     A dialect counts only when it answers with tokens: llama.cpp accepts any body and then counts nothing.
     """
-    import requests
+    from lab.http_session import session
 
-    session = requests.Session()
-    session.trust_env = False  # a proxy of the environment is not for a server that the lab measures
-    session.headers.update(headers or {})
+    made = session(headers)
     for dialect in DIALECTS:
-        tokenizer = Tokenizer(server_url, model, session, dialect)
+        tokenizer = Tokenizer(server_url, model, made, dialect)
         try:
             if tokenizer.tokens(PROBE):
                 return tokenizer

@@ -55,14 +55,12 @@ def http_date_offset(url: str) -> Offset | None:
     None when it sends no (readable) `Date`, or one that stands still. Error: see `date_edge`, slightly above half a
     second. Any status will do as an answer; raises requests.RequestException when there is none.
     """
-    import requests
+    from lab.http_session import session
 
-    with requests.Session() as session:
-        session.trust_env = False
-        session.headers["Connection"] = "close"
+    with session(close=True) as made:
 
         def read_date_s() -> float | None:
-            answer = session.head(url, timeout=_TIMEOUT_SECONDS, allow_redirects=False)
+            answer = made.head(url, timeout=_TIMEOUT_SECONDS, allow_redirects=False)
             return _unix_s(answer.headers.get("Date"))
 
         return date_edge(read_date_s)

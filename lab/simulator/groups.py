@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from lab.simulator.faults import Strict
+from lab.strict import Strict
 
 
 class Speculation(Strict):
@@ -30,6 +30,8 @@ class Speculation(Strict):
     """Limit of running requests that speculation sets on each rank by itself (SGLang: 48); null: none."""
     method: str = "mtp"
     """The method's name in the engine's answers."""
+    synthetic: bool = False
+    """Whether the engine is told to make acceptance up, and says so (vLLM's `rejection_sample_method: synthetic`)."""
 
     @model_validator(mode="after")
     def _rates(self) -> Speculation:

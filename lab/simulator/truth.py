@@ -15,8 +15,9 @@ from pydantic.fields import FieldInfo
 
 from lab.errors import InputError
 from lab.files import suggest
-from lab.simulator.faults import Faults, Foreign, Lies, Metrics, Strict
+from lab.simulator.faults import Faults, Foreign, Lies, Metrics
 from lab.simulator.groups import Cold, Graphs, Noise, Output, Slowdown, Speculation, Weights
+from lab.strict import Strict
 
 __all__ = ["Truth", "described", "flag_names", "flat", "from_flags", "parsed"]
 

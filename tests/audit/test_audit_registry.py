@@ -18,7 +18,8 @@ from tests.builders import TRIAL, trial_in_memory
 KNOWN = {
     "batch-cap", "chunk-not-token", "client-bound", "client-conn-cap", "client-inflight-illusion",
     "cold-start-in-window", "coordinated-omission", "count-mismatch", "dp-underfilled", "failed-requests",
-    "false-plateau", "first-chunk-empty", "foreign-traffic", "gate-misaligned", "graph-miss", "input-length-drift",
+    "false-plateau", "faked-output", "first-chunk-empty", "foreign-traffic", "gate-misaligned", "graph-miss",
+    "input-length-drift",
     "kv-bound", "lever-not-applied", "machine-shared", "metric-absent", "no-steady-window", "nothing-completed",
     "output-length-drift", "peak-bucketed", "prefix-contamination", "ramp-heavy", "spec-gauge-snapshot",
     "spec-random-tokens", "tail-undersampled", "token-policy-unrecorded", "too-few-requests", "warmup-overlap",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab.audit.base import INVALID, WARNING, Context
-from lab.audit.speculation import spec_gauge_snapshot, spec_random_tokens
+from lab.audit.speculation import faked_output, spec_gauge_snapshot, spec_random_tokens
 from lab.audit.thresholds import REPEATS_SHARE
 from tests.builders import trial_in_memory
 
@@ -45,3 +45,12 @@ def test_a_gauge_is_no_average(source: str | None, fires: bool) -> None:
     assert (code is not None) == fires
     if code is not None:
         assert (code.severity, code.withdraws) == (WARNING, ("acceptance", "acceptance_length"))
+
+
+@pytest.mark.parametrize(("faked", "fires"), [("SGLANG_SIMULATE_ACC_LEN=3", True), (False, False), (None, False)])
+def test_results_made_up_on_order_are_refused(faked: str | bool | None, fires: bool) -> None:
+    code = faked_output(trial_in_memory({}, facts={"faked": faked}), Context())
+    assert (code is not None) == fires
+    if code is not None:
+        assert code.severity == INVALID
+        assert faked in code.text

@@ -174,7 +174,7 @@ def test_what_is_no_engine_is_refused_naming_what_was_tried(file_server: str) ->
 
 
 def test_a_page_of_json_that_is_no_object_is_no_engine() -> None:
-    for page in ([], "text", {"data": None}, {"data": ["m"]}, 7):
+    for page in ([], "text", {"data": None}, {"data": ["m"]}, {"data": 7}, {"data": [{"id": 7}]}, 7):
         with Web({"/v1/models": page, "/props": page, "/metrics": "x 1\n"}) as server:
             assert "none of" in refusal(server.url)
 
@@ -184,11 +184,11 @@ def test_llamacpp_without_metrics_still_counts_its_busy_slots() -> None:
     with Web(llamacpp(**{"/metrics": off})) as server:
         found = recognise(server.url)
         sample = found.sample()
-        assert found.missing == ("gauges and counters: start llama.cpp with --metrics",)
+        assert found.missing[0] == "gauges and counters: start llama.cpp with --metrics"
     assert (sample.running, sample.waiting, sample.counters) == (2, None, {})
-    assert sample.kv_usage is not None
     with Web(llamacpp(**{"/metrics": off, "/slots": off})) as server:
         found = recognise(server.url)
+        assert found.missing[1] == "use of the cache: start llama.cpp with --slots"
         sample, facts = found.sample(), found.describe()
     assert (sample.running, sample.waiting, sample.kv_usage) == (None, None, None)
     assert (facts["cap"].value, facts["cap_source"].value) == (2, "/props total_slots")

@@ -17,14 +17,15 @@ import requests
 from lab import engines
 from lab.campaign import Arm, Limits
 from lab.engines._llamacpp_facts import LlamaCppServer
+from lab.engines._readiness import no_completion
 from lab.engines.attach import recognise
 from lab.engines.base import ArmFailed
-from lab.engines.llamacpp import completes
 from lab.errors import InputError
 from lab.hosts import environment_of, marked_processes
 
 MakeArm = Callable[..., Arm]
 LIMITS = Limits(start_seconds=60)
+SHARED_OR_NOT = ("use of the cache: only llama.cpp's log says whether its slots share one (--kv-unified)",)
 llamacpp = engines.get("llamacpp")
 
 
@@ -205,9 +206,9 @@ def test_a_server_that_dies_is_noticed(arm: MakeArm, tmp_path: Path, marker: str
 
 def test_other_models_and_other_pages_are_not_taken_for_ours(arm: MakeArm, tmp_path: Path, marker: str) -> None:
     with llamacpp.launch(arm(), tmp_path, LIMITS, marker) as server:
-        assert completes(server, 30)
-        server.model = "somebody-elses"
-        assert not completes(server, 30)
+        assert no_completion(server, 30) == ""
+        ours, server.model = server.model, "somebody-elses"
+        assert no_completion(server, 30) == f"the completion came from model '{ours}'"
         server.url += "/elsewhere"
         with pytest.raises(requests.RequestException):
             server.sample()
@@ -221,7 +222,12 @@ def test_a_server_that_somebody_else_runs_is_read_by_its_url(arm: MakeArm, tmp_p
             after = found.sample()
             facts = values(found)
         assert started.alive(), "leaving an attached server does not end it"
-        assert (found.engine, found.model, found.url, found.missing) == ("llamacpp", started.model, started.url, ())
+        assert (found.engine, found.model, found.url, found.missing) == (
+            "llamacpp",
+            started.model,
+            started.url,
+            SHARED_OR_NOT,
+        )
         assert (found.pid, found.stop(), found.log_text()) == (None, None, "")
         assert found.alive()
     assert not found.alive()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.engines import _llamacpp_log as log_lines
-from lab.engines._llamacpp_facts import facts_of_log, kv_usage
+from lab.engines._llamacpp_facts import LlamaCppServer, facts_of_log, kv_usage
+from tests.engines.web import Web
 
 Captured = Callable[[str], str]
 
@@ -116,6 +118,32 @@ def test_the_share_of_the_cache_in_use_comes_from_busy_slots(captured: Captured)
     busy = [slot for slot in slots if slot["is_processing"]]
     held = sum(slot["n_prompt_tokens_processed"] + slot["next_token"][0]["n_decoded"] for slot in busy)
     assert held > 0
-    assert kv_usage(slots) == held / sum(slot["n_ctx"] for slot in slots)
-    assert kv_usage([{**slot, "is_processing": False} for slot in slots]) == 0
-    assert kv_usage([]) is None
+    assert kv_usage(slots, 2048) == held / 2048
+    assert kv_usage([{**slot, "is_processing": False} for slot in slots], 2048) == 0
+    assert kv_usage([], 2048) is None
+
+
+def test_what_is_not_known_of_the_cache_is_not_guessed(captured: Captured) -> None:
+    slots = json.loads(captured("slots_loaded.txt").partition("\n")[2])
+    assert kv_usage(slots, None) is None
+    del slots[0]["n_prompt_tokens"]
+    assert kv_usage(slots, 2048) is None
+
+
+def test_a_shared_cache_is_counted_once_and_not_for_each_slot(captured: Captured, tmp_path: Path) -> None:
+    slots = json.loads(captured("slots_unified.txt").partition("\n")[2])
+    assert [slot["n_ctx"] for slot in slots] == [2048] * 4
+    held = sum(slot["n_prompt_tokens"] for slot in slots if slot["is_processing"])
+    log = tmp_path / "server.log"
+    log.write_text(captured("unified_context.log"))
+    with Web({"/slots": slots, "/metrics": captured("metrics_loaded.txt")}) as web:
+        launched, attached = LlamaCppServer(web.url, "m", log=log), LlamaCppServer(web.url, "m")
+        assert launched.look() == ()
+        assert launched.sample().kv_usage == held / 2048
+        assert attached.look() == (
+            "use of the cache: only llama.cpp's log says whether its slots share one (--kv-unified)",
+        )
+        assert attached.sample().kv_usage is None
+        web.pages["/slots"] = [slot for slot in slots if slot["is_processing"]][:1]
+        assert attached.look() == ()
+        assert attached.sample().kv_usage == web.pages["/slots"][0]["n_prompt_tokens"] / 2048

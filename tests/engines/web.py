@@ -12,14 +12,16 @@ DATA = Path(__file__).parent / "data"
 
 
 class Web:
-    """`with Web({"/path": body, "/other": (status, body)}) as web:` answers GET; other paths are 404, as is `base` left
-    out. Bodies that are not text are sent as JSON; `key` asks for that bearer key on every path but `open_paths`."""
+    """`with Web({"/path": body, "/other": (status, body)}) as web:` answers GET and POST; other paths are 404, as is
+    `base` left out. Bodies that are not text are sent as JSON; `key` asks for that bearer key on every path but
+    `open_paths`."""
 
     def __init__(
         self, pages: dict[str, Any], base: str = "", key: str | None = None, open_paths: tuple[str, ...] = ()
     ) -> None:
         self.pages = dict(pages)
         self.asked: list[str] = []
+        self.bodies: list[Any] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, base, key, open_paths))
         self.url = f"http://127.0.0.1:{self._server.server_port}{base}"
 
@@ -36,6 +38,10 @@ class Web:
 
 def _handler(web: Web, base: str, key: str | None, open_paths: tuple[str, ...]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            web.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.do_GET()
+
         def do_GET(self) -> None:
             web.asked.append(self.path)
             path = self.path.removeprefix(base) if self.path.startswith(base) else "/somewhere/else"

@@ -118,4 +118,12 @@ SCENARIOS = [
         also=SEVERAL,
         besides=SEVERAL,
     ),
+    Scenario(
+        "faked-output",
+        INVALID,
+        fires=Play(flags={**SPECULATION, "speculation.synthetic": True}),
+        silent=Play(flags=SPECULATION),
+        also=SEVERAL,
+        besides=SEVERAL,
+    ),
 ]

@@ -101,6 +101,17 @@ def test_a_client_that_breaks_is_quoted(tmp_path: Path):
     assert server.bodies == []
 
 
+def test_a_client_that_breaks_under_its_load_is_quoted_without_the_group_around_its_error(tmp_path: Path):
+    broken = [{**items(1)[0], "max_tokens": "many"}]
+    with (
+        SseServer(steady()) as server,
+        pytest.raises(LoadFailed, match=r"its time: TypeError: can't multiply .* 'float' \(loop\.py, line \d+\)$"),
+        Clients(job(server.url, items=broken), [tmp_path / "r"], None, None) as clients,
+    ):
+        clients.wait_until_ready()
+        clients.measure()
+
+
 def test_one_client_process_that_is_killed_ends_the_trial_and_the_other(tmp_path: Path):
     pids: list[int] = []
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import ssl
 import subprocess
+import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 from asking import BODY, WHOLE, ask_all, script
 from sse_server import Handler, SseServer, chunked, event, head
 
+from lab.load.answer import Answer
 from lab.load.endpoint import Endpoint
 from lab.load.events import Fault
+from lab.load.exchange import Pool
 
 
 def test_connection_is_used_again():
@@ -45,6 +51,50 @@ def test_kept_connection_that_was_closed_meanwhile_is_not_used():
         results = ask_all(Endpoint(server.url), 3, pause=0.05)
         assert server.connections == 3
     assert [fault for _, fault in results] == [None] * 3
+
+
+class EarlyRefusal:
+    """A server that refuses each request at its head, offers to keep the connection, and reads nothing more of it."""
+
+    ANSWER = head(413, "text/plain", Content_Length="9") + b"too large"
+
+    def __enter__(self) -> EarlyRefusal:
+        self.connections: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+        for one in [self._listening, *self.connections]:
+            one.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):  # no longer listening
+            while True:
+                connection, _ = self._listening.accept()
+                self.connections.append(connection)
+                connection.recv(100)
+                connection.sendall(self.ANSWER)
+
+
+def test_answer_that_came_before_the_whole_request_was_sent_ends_the_connection():
+    async def run(url: str) -> list[tuple[Fault | None, bool | None]]:
+        pool = Pool(Endpoint(url))
+        results = []
+        for words in (4_000_000, 1):
+            one = pool.exchange(pool.endpoint.payload({"text": "word " * words}), Answer(), 2, lambda: None)
+            results.append((await one.run(), one.reused))
+        return results
+
+    with EarlyRefusal() as server:
+        results = uvloop.run(run(server.url))
+        assert len(server.connections) == 2
+    assert results == [(Fault("http-4xx", "too large"), False)] * 2
 
 
 def closing_at_the_second(on_second: bytes) -> Handler:

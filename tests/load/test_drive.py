@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,11 +20,15 @@ from scripted import END, LIMITS, STREAM, drive, json_answer, prompts, silent, s
 from sse_server import DONE, SseServer, chunked, delta
 
 from lab import load
+from lab.engines import readers
 from lab.errors import InputError
 from lab.load import record
 from lab.observe import IdleLook
 from lab.observe.machine import is_running
+from lab.one_trial import measure_trial
+from lab.workloads import Workload
 
+ROOT = Path(__file__).parents[2]
 SECRET = "Bearer sk-a-long-secret-key"
 
 
@@ -51,7 +57,11 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
             on_progress=events.append,
             idle=IdleLook(0.0, {}),
             window=window(1.0),
-            target={"headers": {"Authorization": SECRET}, "extras": {"cache_prompt": False}},
+            target={
+                "headers": {"Authorization": SECRET},
+                "extras": {"cache_prompt": False},
+                "tokens_source": "timings.predicted_n of each chunk",
+            },
         )
         yield Trial(measured, events, server, workload, folder)
 
@@ -67,6 +77,8 @@ def test_a_trial_and_its_record(trial: Trial):
     assert (client["failed"], client["aborted"], client["drained"], client["clients_started"]) == (0, 0, True, 3)
     assert 0 < client["window_tokens"] < client["output_tokens"]
     assert 2 < client["littles_law"] <= 3
+    assert client["backing_off"] == 0
+    assert 0 <= client["loop_lag_mean_ms"] <= client["loop_lag_p99_ms"]
     assert trial.measured.metrics["output_tok_s"] == pytest.approx(client["window_tokens"])
     assert trial.measured.prompts == trial.prompts.record()
     assert trial.measured.steady["outcome"]
@@ -81,6 +93,7 @@ def test_the_window_says_where_it_lies(trial: Trial):
     assert span["seconds"] == span["closed_s"] - span["opened_s"] == pytest.approx(1.0)
     assert (span["warmup_seconds"], span["min_steady_seconds"], span["time_factor"]) == (0.1, 1.0, 1)
     assert (span["offset_s"], span["offset_error_s"]) == (None, None)
+    assert span["tokens_source"] == "timings.predicted_n of each chunk"
     assert span["started_s"] == requests.sent_s.min() < span["opened_s"]
     assert span["drained_s"] == requests.end_s.max() > span["closed_s"]
 
@@ -197,6 +210,20 @@ def test_a_server_that_tells_nothing_of_itself_fails_before_the_load(tmp_path: P
         assert server.bodies == []
 
 
+def test_a_campaign_records_where_its_engine_counts_the_tokens_of_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    targets: list[load.Target] = []
+    monkeypatch.setattr(load, "drive", lambda target, *_, **__: targets.append(target) or load.Measured(*[{}] * 7))
+    own = {"url": "http://127.0.0.1:1", "model": "m", "headers": {}, "pid": None, "log": None, "time_factor": 1.0}
+    server = SimpleNamespace(engine="vllm", sample=None, **own)
+    where = {"folder": tmp_path / "trial", "workload_folder": tmp_path, "context_tokens": None}
+    rest = {"salt": "s", "window": window(), "limits": LIMITS, "facts": {}, "idle": None, "gpus": None}
+    workload = Workload(kind="chat", output_tokens=4, concurrency=[1])
+    measure_trial(server, workload, 1, **where, **rest)
+    assert [target.tokens_source for target in targets] == [readers()["vllm"].window_tokens_source]
+
+
 def test_an_interrupt_ends_the_client(tmp_path: Path):
     pids: list[int] = []
 
@@ -207,10 +234,47 @@ def test_an_interrupt_ends_the_client(tmp_path: Path):
 
     with SseServer(steady()) as server, pytest.raises(KeyboardInterrupt):
         drive(server, tmp_path, on_progress=interrupt)
-    deadline = time.monotonic() + 10
-    while is_running(pids[0]) and time.monotonic() < deadline:
+    assert ends(pids[0])
+
+
+def ends(pid: int, seconds: float = 10) -> bool:
+    """Whether the process ends by itself."""
+    deadline = time.monotonic() + seconds
+    while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not is_running(pids[0])
+    return not is_running(pid)
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path.insert(0, "tests/load")
+from scripted import drive, window
+import lab.load.drive
+sys.modules["lab.load.drive"].process_count = lambda concurrency: 2
+server = SimpleNamespace(url=sys.argv[1], finished=0, running=0)
+drive(server, Path(sys.argv[2]), window=window(300), on_progress=lambda event: print(event, flush=True))
+"""
+
+
+def test_an_owner_that_is_killed_leaves_no_file_behind(tmp_path: Path):
+    scratch, folder = tmp_path / "scratch", tmp_path / "trial"
+    scratch.mkdir()
+    with SseServer(steady()) as server:
+        command = [sys.executable, "-c", OWNER, server.url, str(folder)]
+        env = os.environ | {"TMPDIR": str(scratch)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env) as owner:
+            lines: list[str] = []
+            while not lines or "window-open" not in lines[-1]:
+                lines.append(owner.stdout.readline())
+                assert lines[-1], "the owner ended before the window opened"
+            pids = [int(pid) for pid in lines[0].split("[")[1].split("]")[0].split(",")]
+            os.kill(owner.pid, signal.SIGKILL)
+        assert len(pids) == 2
+        for pid in pids:
+            assert ends(pid)
+    assert (list(scratch.iterdir()), list(folder.iterdir())) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def test_a_blocked_loop_and_a_busy_client_show():
 
     watch = asyncio.run(run())
     assert watch.loop_lag_p99_ms > 30
+    assert 0 < watch.loop_lag_mean_ms < watch.loop_lag_p99_ms
     assert watch.cpu_share > 0
     assert gc.isenabled()
 
@@ -42,6 +43,7 @@ def watched(end_s: float, due_s: float) -> SelfWatch:
 def test_a_loop_that_wakes_after_the_window_lags_by_at_least_that():
     watch = watched(-1.0, -3.0)
     assert watch.loop_lag_p99_ms >= 2900
+    assert watch.loop_lag_mean_ms >= 1450
     assert watch.cpu_share is None
 
 

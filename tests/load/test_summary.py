@@ -7,6 +7,7 @@ import math
 import pandas as pd
 import pytest
 
+from lab.load.figures_requests import Requests
 from lab.load.summary import counter_delta
 from tests.load.tables import CLOSED, OPENED, request, summary, timeline
 
@@ -148,6 +149,45 @@ def test_mean_context_is_weighted_by_tokens():
     assert summary(rows)["metrics"]["mean_context_tokens"] == (11 * 1 + 14 * 3) / 4
     rows.append(request(99, 101, [(101.0, 9)], 103, prompt_tokens=None))
     assert summary(rows)["metrics"]["mean_context_tokens"] == (11 * 1 + 14 * 3) / 4
+
+
+def test_clients_that_wait_after_a_failure_are_counted_over_their_whole_wait():
+    """From the end of the failure until the next request of the same client falls due, cut to the window."""
+    refused = {"error": "http-5xx", "error_text": "busy"}
+    rows = [
+        request(99, None, [], 99, client=1, **refused),  # until the next, two seconds after the window opened
+        request(100, 101, [(101.0, 4)], 107, client=0),
+        request(102, None, [], 103, client=1, **refused),  # one second
+        request(104, 105, [(105.0, 4)], 106, client=1),
+        request(107, None, [], 107, client=0, **refused),  # until the window closes
+        request(106, 107, [(107.0, 4)], 120, client=1, error="aborted", error_text="late"),
+    ]
+    assert summary(rows)["client"]["backing_off"] == pytest.approx((2 + 1 + 1) / 8)
+    assert summary(rows[::-1])["client"]["backing_off"] == pytest.approx((2 + 1 + 1) / 8)
+    assert summary(rows, time_factor=10.0)["client"]["backing_off"] == pytest.approx((2 + 1 + 1) / 8)
+    assert summary(rows, arrivals="poisson", rate_rps=1)["client"]["backing_off"] is None
+    none = [request(None, None, [], math.nan, due_s=104, tokens_source=None)]
+    assert summary(rows[1:2])["client"]["backing_off"] == summary(none)["client"]["backing_off"] == 0
+
+
+def test_what_was_in_flight_is_worked_out_once():
+    sent = Requests(pd.DataFrame([request(100, 101, [(101.0, 4)], 102)]), OPENED, 8.0, 1.0)
+    assert sent.flight is sent.flight
+
+
+def test_tokens_a_step_are_known_without_drafted_tokens_where_steps_are_counted():
+    """Of twelve tokens that two finished requests got, two come from their prefills and ten from four steps."""
+    rows = [request(100, 101, [(101.0, 4)], 102)]
+    delta = {"drafts": 4.0, "output_tokens_finished": 12.0, "requests_finished": 2.0}
+    metrics = summary(rows, delta=delta)["metrics"]
+    names = ("acceptance", "acceptance_length", "acceptance_source")
+    assert [metrics[n] for n in names] == [None, 2.5, "tokens-per-step"]
+    for silent in ({"drafts": 0.0}, {"drafts": None}, {"requests_finished": None}, {"output_tokens_finished": None}):
+        known = {name: value for name, value in {**delta, **silent}.items() if value is not None}
+        metrics = summary(rows, delta=known)["metrics"]
+        assert [metrics[n] for n in names] == [None, None, None]
+    both = delta | {"draft_tokens": 16.0, "draft_accepted": 4.0}
+    assert [summary(rows, delta=both)["metrics"][n] for n in names] == [0.25, 2.0, "counters"]
 
 
 def test_acceptance_prefers_counters_inside_the_window_then_of_the_trial_then_the_requests():

@@ -48,6 +48,7 @@ def server_info(dialect: VLLM) -> dict[str, Any]:
         speculative = {
             "enforce_eager": None, "num_speculative_tokens": said.speculative_tokens, "model": said.model,
             "method": said.speculative_method, "draft_tensor_parallel_size": 1,
+            "rejection_sample_method": "synthetic" if dialect.truth.speculation.synthetic else "standard",
         }  # fmt: skip
     model = {
         "model": said.model, "tokenizer": said.model, "dtype": "torch.bfloat16", "seed": 0,
