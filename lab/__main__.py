@@ -2,6 +2,11 @@
 
 import sys
 
-from lab.cli import main
+try:
+    from lab.cli import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:
+    print("lab: interrupted", file=sys.stderr)
+    code = 130
+sys.exit(code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -16,23 +17,26 @@ from pathlib import Path
 
 from lab.errors import InputError, LabError
 
+INTERRUPTED = 130
 MOST_COUNT = 65_535
 SHORTEST_CHECK_SECONDS, LONGEST_CHECK_SECONDS = 4, 86_400
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 done, 1 the run failed, 2 bad input, 3 disk full, 130 interrupted."""
-    options = _parser().parse_args(arguments)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's way to say Ctrl-C
+    kept = ""
     try:
+        options = _parser().parse_args(arguments)
+        kept = options.kept
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's way to say Ctrl-C
         return options.command(options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("lab: interrupted; nothing measured is lost, continue with --resume", file=sys.stderr)
-        return 130
+        print(f"lab: interrupted{kept}", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0
@@ -42,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lab", description="Measure which levers of an LLM serving stack really help.", allow_abbrev=False
     )
+    parser.set_defaults(kept="")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="measure a campaign", allow_abbrev=False)
@@ -55,18 +60,27 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dry-run", action="store_true", help="print launches, minutes and disk, and stop")
     run.add_argument("--over-budget", action="store_true", help="run although the plan exceeds budget.hours")
     run.add_argument("--no-publish", action="store_true", help="do not publish to MLflow")
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, kept="; nothing measured is lost, continue with --resume")
 
     check = commands.add_parser(
         "check", help="load a running server for a minute: what did it really run, and why", allow_abbrev=False
     )
     check.add_argument("url", metavar="URL", help="address of an SGLang, vLLM or llama.cpp server")
-    check.add_argument("-c", "--concurrency", type=_clients, required=True, metavar="N", help="clients at once")
-    check.add_argument("--seconds", type=_seconds, default=30.0, help="measured window; default: 30")
+    check.add_argument(
+        "-c", "--concurrency", type=_clients, required=True, metavar="N", help="clients at once, 1 to 16384"
+    )
+    check.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help=f"measured window, {SHORTEST_CHECK_SECONDS} to {LONGEST_CHECK_SECONDS}; default: 30; about 30 s more in "
+        "all, longer on a slow server",
+    )
     check.add_argument("--model", metavar="NAME", help="which of the served models; default: the first")
     check.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the server's API key")
     check.add_argument("--json", action="store_true", help="figures as JSON on standard output")
-    check.set_defaults(command=_check)
+    check.set_defaults(command=_check, kept="; a check keeps nothing, and the server runs on as it was")
 
     verdicts = commands.add_parser("verdicts", help="print the verdict table", allow_abbrev=False)
     verdicts.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: the run finished or touched last")
@@ -120,8 +134,9 @@ def _seconds(text: str) -> float:
 
 def _check(options: argparse.Namespace) -> int:
     from lab.check import check
-    from lab.report.check_page import render
+    from lab.report.check_page import WIDTH, render
     from lab.report.progress import progress
+    from lab.secrets import concealed
 
     with progress() as say:
         checked = check(
@@ -130,10 +145,14 @@ def _check(options: argparse.Namespace) -> int:
             options.seconds,
             model=options.model,
             headers=_key_header(options.key_env),
+            key_from=options.key_env,
             say=say,
         )
-    text = json.dumps(checked.figures(), indent=2) + "\n" if options.json else render(checked)
-    print(text, end="")
+    if options.json:
+        text = json.dumps(checked.figures(), indent=2) + "\n"
+    else:
+        text = render(checked, shutil.get_terminal_size((WIDTH, 0)).columns)
+    print(concealed(text, checked.secrets), end="")
     return 0
 
 
@@ -149,7 +168,8 @@ def _key_header(variable: str | None) -> dict[str, str]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from lab.runner import run_campaign, say
+    from lab.errors import say
+    from lab.runner import run_campaign
 
     if options.fresh and options.resume is not None:
         raise InputError("--fresh and --resume exclude each other; give one of them")

@@ -6,11 +6,25 @@ Without one way from trials to launch-level values, a withdrawn figure would lea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lab.campaign import CONTROL, Rule
 from lab.context import Audited
 from lab.records import MATCHED
 from lab.stats.compare import Effect, compare
+from lab.stats.sequential import Judgement, judge
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def judged(entries: Sequence[Audited], arm: str, rule: Rule, treatments: int = 1) -> Judgement | None:
+    """What the sequential rule says of its metric over all valid judged trials of the run; None without both arms.
+
+    treatments: how many of the lever share the controls.
+    """
+    frame = _frame([entry for entry in entries if entry.judged and entry.valid], arm, rule.metric)
+    return None if frame is None else judge(frame, CONTROL, arm, rule, treatments)
 
 
 def effect(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> Effect | None:
@@ -47,6 +61,12 @@ def guard(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> str:
 
 
 def _compare(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> Effect | None:
+    frame = _frame(entries, arm, metric)
+    return None if frame is None else compare(frame, CONTROL, arm, rule.alpha)
+
+
+def _frame(entries: Sequence[Audited], arm: str, metric: str) -> pandas.DataFrame | None:
+    """One row per launch for `lab.stats`; None without both arms."""
     import pandas
 
     rows = [
@@ -62,5 +82,4 @@ def _compare(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> E
     ]
     if not {arm, CONTROL} <= {row["arm"] for row in rows}:
         return None
-    frame = pandas.DataFrame(rows).sort_values("order", ignore_index=True)
-    return compare(frame, CONTROL, arm, rule.alpha)
+    return pandas.DataFrame(rows).sort_values("order", ignore_index=True)

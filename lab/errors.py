@@ -5,6 +5,8 @@ Without one family of errors, bad input surfaces as a traceback and scripts cann
 
 from __future__ import annotations
 
+import sys
+
 
 class LabError(Exception):
     """Something went wrong that the reader can act on; the message is one line."""
@@ -22,3 +24,8 @@ class DiskFullError(LabError):
     """A record could not be written because the disk is full."""
 
     exit_code = 3
+
+
+def say(text: str) -> None:
+    """One line for people, on standard error."""
+    print(text, file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ ends in a traceback that names neither the page nor what is wrong with it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -45,16 +46,22 @@ def session(headers: Mapping[str, str] | None = None, *, close: bool = False) ->
 def content(answer: requests.Response, path: str, shape: Shape) -> Any:
     """The JSON of an answer; raises requests.RequestException, naming the path, when it is none or not of that shape.
 
-    What the answer says is not repeated: it may hold a secret.
+    A number that is not finite reads as null. What the answer says is not repeated: it may hold a secret.
     """
     try:
-        value = answer.json()
+        value = answer.json(parse_float=_finite, parse_constant=_finite)
     except ValueError as error:
         raise requests.RequestException(f"{path}: the answer is no JSON") from error
     fault = _fault(value, shape, "answer")
     if fault:
         raise requests.RequestException(f"{path}: {fault}")
     return value
+
+
+def _finite(text: str) -> float | None:
+    """The number, also of `NaN` and `Infinity`, which are no JSON and which Python servers write."""
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _fault(value: Any, shape: Shape, where: str) -> str | None:

@@ -7,23 +7,24 @@ reads: the same records and rule give the same rows at any later time.
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lab import retry
 from lab.accuracy.gate import gate, state
-from lab.audit import FINDING, INVALID, WARNING, Code
+from lab.audit import Code
 from lab.audit.repeats import not_counterbalanced
 from lab.audit.theory import prediction_missed, sign_missed
-from lab.campaign import CONTROL, Accuracy, Rule
+from lab.campaign import CONTROL, Accuracy, Passes, Rule
 from lab.context import ACCURACY_CODES, Audited, accuracy_record, audit_run
-from lab.effects import effect, guard, matched_effect
+from lab.effects import guard, judged, matched_effect
 from lab.errors import InputError
 from lab.files import write_json
 from lab.health import hardware_of, health, predicted_effect_pct
 from lab.plan import LeverPlan, load_levers
 from lab.records import JUDGED, NEVER_JUDGED, SEARCH, Launch
+from lab.row_codes import invalidating, names, recurring_of_launches, recurring_warnings, withdrawing
 from lab.runs import Run
 from lab.stats.compare import Effect
 from lab.verdict import Evidence, Verdict, decide
@@ -31,17 +32,24 @@ from lab.verdict import Evidence, Verdict, decide
 # A drift of the machine over the run worth telling; passes cancel it, so it never changes a verdict.
 DRIFT_FINDING_PCT = 5.0
 DRIFT_FINDING_SPREADS = 3.0
+# Launches of a treatment in a block: control, treatment, treatment, control.
+BLOCK_LAUNCHES = 2
 NOT_TESTED, UNKNOWN = "not-tested", "unknown"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Verdict rows (keys of the contract, section 4), and the codes of every trial and of every launch (by id)."""
+    """Verdict rows (keys of the contract, section 4), and the codes of every trial and of every launch (by id).
+
+    settled: arms that the sequential rule needs no further pass of; attempts: by arm, pass and role.
+    """
 
     rule: Rule
     rows: list[dict[str, Any]]
     audited: list[Audited]
     launch_codes: dict[str, list[Code]]
+    settled: frozenset[str] = frozenset()
+    attempts: dict[retry.Slot, list[retry.Attempt]] = field(default_factory=dict)
 
 
 def judge(run: Run, rule: Rule | None = None) -> Judgement:
@@ -87,7 +95,7 @@ def write(run: Run, judgement: Judgement) -> None:
 def capped_batches(run: Run) -> list[int]:
     """Batches that capped treatments really ran, which the next control launches measure for comparison."""
     entries = judge(run).audited
-    capped = [entry.trial for entry in entries if "capacity-limited" in _names(entry.codes)]
+    capped = [entry.trial for entry in entries if "capacity-limited" in names(entry.codes)]
     judged = [trial for trial in capped if trial.purpose == JUDGED and trial.launch.role not in NEVER_JUDGED]
     return sorted({round(trial.server["running"]) for trial in judged})
 
@@ -95,15 +103,18 @@ def capped_batches(run: Run) -> list[int]:
 class _Judge:
     def __init__(self, run: Run, rule: Rule, launches: list[Launch]) -> None:
         self.run, self.rule, self.launches = run, rule, launches
+        self.looked_at = rule.model_copy(update={"passes": _passes(run, rule)})
         self.hardware = hardware_of(run.campaign["hardware"])
         self.accuracy = Accuracy.model_validate(run.campaign["file"].get("accuracy", {}))
         found = audit_run(launches, self.hardware, self.accuracy.max_task_drop_pct, (rule.metric, *rule.guards))
         self.audited, self.launch_codes = found.trials, found.launch_codes
+        self.attempts = retry.attempts(launches, found.trials)
+        self.settled: set[str] = set()
 
     def judgement(self) -> Judgement:
         rows = [row for lever in load_levers(self.run.plan) for row in self._rows(lever)]
         _adjust(rows)
-        return Judgement(self.rule, rows, self.audited, self.launch_codes)
+        return Judgement(self.rule, rows, self.audited, self.launch_codes, frozenset(self.settled), self.attempts)
 
     def _rows(self, lever: LeverPlan) -> list[dict[str, Any]]:
         if lever.not_applicable:
@@ -116,24 +127,27 @@ class _Judge:
         treatment, control = self._judged(name), self._judged(CONTROL)
         valid, controls = ([entry for entry in side if entry.valid] for side in (treatment, control))
         running, running_control = (_mean(e.trial.server["running"] for e in side) for side in (valid, controls))
-        measured = effect(self.audited, name, rule.metric, rule) if valid and controls else None
+        found = judged(self.audited, name, self.looked_at, len(lever.arms)) if valid and controls else None
+        measured = found.effect if found else None
+        if found and found.settled:
+            self.settled.add(name)
         evidence = Evidence(
             title=lever.title,
             not_applicable=lever.not_applicable,
-            failure=self._failure(lever, launches),
-            invalid=_recurring(control) or _recurring(treatment),
+            failure=self._failure(lever, name, launches),
+            invalid=invalidating(self.attempts, CONTROL, control) or invalidating(self.attempts, name, treatment),
             treatment_launches=len(valid),
-            effect=measured,
+            judged=found,
             effect_matched=matched_effect(self.audited, name, running, rule) if valid else None,
             capped=next((c for entry in treatment for c in entry.codes if c.code == "capacity-limited"), None),
             running=running,
-            withdrawn=_withdrawn([*valid, *controls], (rule.metric,)),
+            withdrawn=withdrawing([*valid, *controls], (rule.metric,)),
             accuracy=self._accuracy(name),
             accuracy_codes=self._accuracy_codes(launches),
             accuracy_unknown_allowed=self.accuracy.allow_unknown,
             guards={key: guard(self.audited, name, key, rule) if measured else "unknown" for key in rule.guards},
         )
-        verdict = decide(evidence, rule)
+        verdict = decide(evidence, self.looked_at)
         mine, theirs = (health(_with_throughput(side), self.hardware) for side in (valid, controls))
         predicted = predicted_effect_pct(*([e.trial for e in side] for side in (valid, controls)), self.hardware)
         codes = self._codes(evidence, treatment, valid, controls, launches, predicted)
@@ -182,23 +196,17 @@ class _Judge:
     ) -> list[str]:
         """Invalidating and warning codes that recurred, those that took a figure away, and those of whole launches."""
         orders = [[entry.trial.launch.record["order"] for entry in side] for side in (valid, controls)]
-        of_the_row = (not_counterbalanced(*orders), prediction_missed(evidence.effect, predicted))
+        measured = evidence.judged.effect if evidence.judged else None
+        of_the_row = (not_counterbalanced(*orders), prediction_missed(measured, predicted))
         codes = [
             *evidence.invalid,
-            *_recurring(treatment, WARNING),
-            *_withdrawn([*valid, *controls], (self.rule.metric, *self.rule.guards)),
-            *self._recurring_of_launches(launches),
+            *recurring_warnings(treatment),
+            *withdrawing([*valid, *controls], (self.rule.metric, *self.rule.guards)),
+            *recurring_of_launches(launches, self.launch_codes),
             *evidence.accuracy_codes,
             *(code for code in of_the_row if code is not None),
         ]
-        return list(dict.fromkeys(_names(codes)))
-
-    def _recurring_of_launches(self, launches: Sequence[Launch]) -> list[Code]:
-        """Codes of launches that recurred in the arm, or of an arm that never lived."""
-        found = [c for x in launches for c in self.launch_codes[x.id] if c.severity != FINDING]
-        found = [code for code in found if code.code not in ACCURACY_CODES]
-        counts, lived = Counter(_names(found)), any(launch.ok for launch in launches)
-        return [code for code in found if counts[code.code] > 1 or not lived]
+        return list(dict.fromkeys(names(codes)))
 
     def _accuracy(self, arm: str) -> str:
         """The state of the paired gate; not-tested unless both arms were probed."""
@@ -238,35 +246,27 @@ class _Judge:
             return None
         return start * measured.effect_pct / (target - start)
 
-    def _failure(self, lever: LeverPlan, launches: Sequence[Launch]) -> str | None:
+    def _failure(self, lever: LeverPlan, arm: str, launches: Sequence[Launch]) -> str | None:
+        """Why the arm never lived, or could not be launched in a pass although it was tried again."""
         failed = [launch for launch in launches if not launch.ok]
         if failed and not any(launch.ok for launch in launches):
             failure = failed[-1].record["failure"]
             return f"{failure['kind']}: {failure['reason']}"
+        if gone := retry.failed_pass(self.attempts, arm):
+            return gone
         note = self.run.notebook_failures().get(lever.name)
         return note if note and not launches else None
 
 
-def _recurring(entries: Sequence[Audited], severity: str = INVALID) -> list[Code]:
-    """Codes of one severity that recur in an arm, or that left it without a valid trial."""
-    found = [code for entry in entries for code in entry.codes if code.severity == severity]
-    counts = Counter(code.code for code in found)
-    nothing_left = severity == INVALID and not any(entry.valid for entry in entries)
-    recurring = [code for code in found if counts[code.code] > 1 or nothing_left]
-    return list({code.code: code for code in recurring}.values())
-
-
-def _withdrawn(entries: Sequence[Audited], metrics: Sequence[str]) -> list[Code]:
-    """The codes that took one of these metrics from a trial that otherwise stands."""
-    return [code for entry in entries for metric in metrics for code in entry.withdrawing(metric)]
+def _passes(run: Run, rule: Rule) -> Passes:
+    """How often the rule looks: up to as many passes as the run planned; once, at its end, in a block by hand, whose
+    treatment is launched twice."""
+    last = BLOCK_LAUNCHES if run.plan["mode"] == "block" else run.plan["passes"]
+    return Passes(min=min(rule.passes.min, last), max=last)
 
 
 def _with_throughput(entries: Sequence[Audited]) -> list[Any]:
     return [entry.trial for entry in entries if entry.value("output_tok_s") is not None]
-
-
-def _names(codes: Iterable[Code]) -> list[str]:
-    return [code.code for code in codes]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab import views
+from lab import retry, views
 from lab.campaign import BASELINE, CONTROL, Arm, Campaign
 from lab.engines import get as get_engine
 from lab.errors import InputError, LabError
@@ -157,12 +157,14 @@ class Study:
 
     def _owed_by_pass(self, progress: Any) -> None:
         if self.lever is None:
-            if self.role == RESUMED or self._found(self.campaign.control, self.role) is None:
-                self._launch(self.campaign.control, self.role, progress)
+            control = self.campaign.control
+            made = [] if self.role == RESUMED else self._attempts(control, self.role)
+            self._fill(control, self.role, made, progress)
             return
+        settled = judge(self.require_run()).settled
         for arm in self._arms(progress):
-            if self._found(arm, TREATMENT) is None:
-                self._launch(arm, TREATMENT, progress)
+            if arm.name not in settled:
+                self._fill(arm, TREATMENT, self._attempts(arm, TREATMENT), progress)
 
     def _block(self, progress: Any) -> None:
         from lab.hosts import host_lock
@@ -181,16 +183,15 @@ class Study:
             self.record.set_status("done")
 
     def _measure_block(self, progress: Any) -> None:
-        opening = self._launch(self.campaign.control, OPENING, progress, pass_number=0)
-        if not opening.ok:
-            failure = opening.record["failure"]
-            raise LabError(f"the control failed ({failure['kind']}): {failure['reason']}")
+        opening = self._fill(self.campaign.control, OPENING, [], progress, pass_number=0)
+        if opening.failure:
+            raise LabError(f"the control failed ({opening.failure[0]}): {opening.failure[1]}")
         if self.lever is None:
             return
         arms = self._arms(progress)
         for arm in [*arms, *reversed(arms)]:
-            self._launch(arm, TREATMENT, progress)
-        self._launch(self.campaign.control, CLOSING, progress)
+            self._fill(arm, TREATMENT, [], progress)
+        self._fill(self.campaign.control, CLOSING, [], progress)
 
     def _arms(self, progress: Any) -> list[Arm]:
         assert self.lever is not None
@@ -204,12 +205,33 @@ class Study:
         assert self.lever is not None
         scores: list[tuple[Arm, float]] = []
         while candidate := self.lever.propose(self.campaign.control, self.engine, scores):
-            if (launch := self._found(candidate, SEARCH)) is None:
+            if (launch := self._searched(candidate)) is None:
                 launch = self._launch(candidate, SEARCH, progress)
             scores.append((candidate, _score(launch)))
         if not scores:
             raise InputError(f"{self.name}: the control is already what the search would try; leave the lever out")
         return max(scores, key=lambda pair: pair[1])[0]
+
+    def _fill(
+        self, arm: Arm, role: str, made: list[retry.Attempt], progress: Any, pass_number: int | None = None
+    ) -> retry.Attempt:
+        """Launch until the slot is filled or given up, after the attempts on record; the last attempt."""
+        while retry.owed(made):
+            launch = self._launch(arm, role, progress, pass_number)
+            every = [attempt for found in judge(self.require_run()).attempts.values() for attempt in found]
+            made = [*made, next(attempt for attempt in every if attempt.launch == launch.id)]
+        return made[-1]
+
+    def _attempts(self, arm: Arm, role: str) -> list[retry.Attempt]:
+        """What was tried for this arm in this pass, as it would be launched now.
+
+        A control that failed for certain is tried again: without it nothing can be judged.
+        """
+        slot = slot_of(self.campaign, arm, self.engine)
+        run = self.require_run()
+        same = {launch.id for launch in run.launches() if launch.record["slot_digest"] == slot}
+        found = judge(run).attempts.get((arm.name, self.pass_number, role), [])
+        return [attempt for attempt in found if attempt.launch in same and not (attempt.failure and not arm.lever)]
 
     def _launch(self, arm: Arm, role: str, progress: Any, pass_number: int | None = None) -> Launch:
         run = self.require_run()
@@ -228,17 +250,13 @@ class Study:
         )
         return measure(run, self.campaign, self.engine, task, lambda text: progress(f"pass {task.pass_number}  {text}"))
 
-    def _found(self, arm: Arm, role: str) -> Launch | None:
-        """The launch on record that measured this arm in this pass; a search counts in every pass.
-
-        A failed control is measured again: without it nothing can be judged.
-        """
+    def _searched(self, arm: Arm) -> Launch | None:
+        """The launch on record in which a search tried this arm, in any pass."""
         slot = slot_of(self.campaign, arm, self.engine)
-        for launch in self.require_run().launches():
-            same = (launch.arm, launch.role, launch.record["slot_digest"]) == (arm.name, role, slot)
-            if same and (role == SEARCH or launch.pass_number == self.pass_number) and (launch.ok or arm.lever):
-                return launch
-        return None
+        same = (arm.name, SEARCH, slot)
+        return next(
+            (x for x in self.require_run().launches() if (x.arm, x.role, x.record["slot_digest"]) == same), None
+        )
 
 
 def step_name(pass_number: int, role: str) -> str:

@@ -22,6 +22,7 @@ from lab.files import digest, sha256_file, write_json
 from lab.hosts import marked_processes
 from lab.levers.base import Lever
 from lab.observe.gpus import local_gpus
+from lab.observe.timeline import patiently
 from lab.one_trial import measure_trial
 from lab.plan import Owed, launch_seconds
 from lab.records import SCHEMA, Launch, close_launch, compress_log, slot_digest, utc_now
@@ -143,7 +144,7 @@ def slot_of(campaign: Campaign, arm: Arm, engine: Engine) -> str:
 
 
 def _facts(server: Server) -> dict[str, dict[str, Any]]:
-    return {key: {"value": fact.value, "source": fact.source} for key, fact in server.describe().items()}
+    return {key: {"value": fact.value, "source": fact.source} for key, fact in patiently(server.describe).items()}
 
 
 def _death(engine: Engine, server: Server, error: Exception) -> Failure:

@@ -13,17 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lab import judgement, plan
+from lab import judgement, plan, retry
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
-from lab.errors import InputError, LabError
+from lab.errors import InputError, LabError, say
 from lab.files import digest
 from lab.hosts import LocalHost, host_lock
 from lab.lever_study import step_name
 from lab.notebook_process import Notebooks, last_line, write_html
 from lab.plan import LeverPlan, Step, load_levers
-from lab.prepare import campaign_digest, create_run, prepare
-from lab.records import JUDGED, OPENING, TREATMENT, Launch
-from lab.runs import Run, pick_run, results_folder, runs
+from lab.prepare import create_run, prepare
+from lab.records import OPENING, TREATMENT, Launch
+from lab.resume import check_build, resumable, same_plan
+from lab.runs import Run, results_folder
 
 NOTEBOOKS = PROJECT / "notebooks"
 SUMMARY = "90_summary"
@@ -49,8 +50,8 @@ def run_campaign(
     """
     campaign = Campaign.load(path)
     with host_lock(campaign=str(campaign.document.path)):
-        run = None if fresh else _resumable(campaign, resume, resume_id)
-        if run is not None and not _same_plan(run, only, passes):
+        run = None if fresh else resumable(campaign, resume, resume_id)
+        if run is not None and not same_plan(run, only, passes):
             if resume:
                 raise InputError(
                     f"run {run.run_id} has other levers or passes; resume it without --levers and --passes"
@@ -66,66 +67,12 @@ def run_campaign(
         else:
             resumed = True
             prepared = prepare(campaign, [lever.name for lever in load_levers(run.plan)])
-            _check_build(run, prepared.engine.build(campaign.control))
+            check_build(run, prepared.engine.build(campaign.control))
             run.forget_notebook_failures()
             for damage in run.damaged():
                 say(f"{damage}; it is measured again")
         run.set_status("running")
         return _Runner(campaign, run, resumed).complete(publish)
-
-
-def _resumable(campaign: Campaign, asked: bool, run_id: str | None) -> Run | None:
-    if run_id:
-        run = pick_run(results_folder(), campaign.name, run_id)
-        if run.plan["mode"] != "campaign":
-            raise InputError(f"run {run_id} was measured by hand, in one block; it cannot be resumed")
-        if run.status["state"] == "done":
-            say(f"{run.path}: is finished; nothing to resume")
-            return None
-        candidates = [run]
-    else:
-        candidates = [
-            run
-            for run in runs(results_folder(), campaign.name)
-            if run.status["state"] != "done" and run.plan["mode"] == "campaign"
-        ]
-    if not candidates:
-        if asked:
-            say(f"campaign {campaign.name}: no unfinished run; nothing to resume")
-        return None
-    run = candidates[-1]
-    if run.campaign["digest"] != campaign_digest(campaign):
-        if asked:
-            raise InputError(
-                f"{campaign.document.path}: changed since run {run.run_id} began; start afresh with --fresh"
-            )
-        return None
-    if not asked and not _wants_resume(run):
-        return None
-    say(f"resuming run {run.run_id}")
-    return run
-
-
-def _same_plan(run: Run, only: Sequence[str] | None, passes: int | None) -> bool:
-    """Whether what was asked on the command line is what the run began with."""
-    levers = {lever.name for lever in load_levers(run.plan)}
-    return (only is None or set(only) == levers) and passes in (None, run.plan["passes"])
-
-
-def _check_build(run: Run, build: str) -> None:
-    """Launches of two engine builds are not one campaign."""
-    began = run.campaign["engine"]
-    if build != began:
-        text = f"run {run.run_id} began with {began}, now {build} would serve; start afresh with --fresh"
-        raise InputError(text)
-
-
-def _wants_resume(run: Run) -> bool:
-    if not sys.stdin.isatty():
-        return True
-    print(f"run {run.run_id} is unfinished; resume it? [Y/n] ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline()
-    return answer.strip().lower() in ("", "y", "yes")
 
 
 def _check_budget(campaign: Campaign, levers: Sequence[LeverPlan], passes: int, over_budget: bool) -> None:
@@ -164,9 +111,13 @@ class _Runner:
         return self.run
 
     def _measure(self) -> str | None:
-        """Pass by pass; why it had to end early, where the control failed after something was measured."""
+        """Pass by pass, as long as a lever is open; why it had to end early, where the control failed after something
+        was measured."""
         for pass_number in range(1, self.run.plan["passes"] + 1):
-            steps = plan.next_pass(self._open_levers(), pass_number, self.run.launches(), self.resumed)
+            levers = self._open_levers()
+            if pass_number > 1 and not levers:
+                return None
+            steps = plan.next_pass(levers, pass_number, self.run.launches(), self.resumed)
             self.resumed = self.resumed and not steps
             for step in steps:
                 if step.role == TREATMENT and not self._open(step.lever):
@@ -176,24 +127,29 @@ class _Runner:
                     failure = self._control_failure()
                     if failure and step.role == OPENING:
                         raise LabError(failure)
-                    if failure or self._control_capped():
+                    if failure or self._control_lost():
                         return failure
+            self._tell_settled(levers)
         return None
 
     def _open_levers(self) -> list[LeverPlan]:
         return [lever for lever in self.levers if lever.arms and self._open(lever.name)]
 
     def _open(self, lever: str) -> bool:
-        """Whether launching this lever again could change its outcome: not when it cannot start, nor take effect."""
-        mine = [
-            launch
-            for launch in self.run.launches()
-            if launch.role == TREATMENT and launch.record["arm"]["lever"] == lever
-        ]
-        failed = [launch for launch in mine if launch.record["state"] == "failed"]
-        died = [launch for launch in mine if launch.record["state"] == "died"]
-        unproven = [launch for launch in mine if launch.record["proof"] and not launch.record["proof"]["applied"]]
-        return not failed and len(died) < 2 and not unproven and lever not in self.run.notebook_failures()
+        """Whether launching this lever again could change its outcome: not when each of its arms is settled, or left a
+        pass that could not be completed."""
+        found = judgement.judge(self.run)
+        lost = {arm for (arm, _, _), made in found.attempts.items() if retry.lost(made)}
+        arms = {arm["name"] for entry in self.levers if entry.name == lever for arm in entry.arms}
+        return not arms <= found.settled | lost and lever not in self.run.notebook_failures()
+
+    def _tell_settled(self, levers: Sequence[LeverPlan]) -> None:
+        """One line for each of these levers that leaves."""
+        rows = judgement.judge(self.run).rows
+        for lever in levers:
+            if not self._open(lever.name):
+                said = ", ".join(f"{row['verdict']}: {row['reason']}" for row in rows if row["lever"] == lever.name)
+                say(f"  {lever.name} leaves: {said}")
 
     def _last_control(self) -> Launch:
         return [launch for launch in self.run.launches() if launch.arm == CONTROL][-1]
@@ -203,15 +159,11 @@ class _Runner:
         failure = self._last_control().record["failure"]
         return f"the control failed ({failure['kind']}): {failure['reason']}" if failure else None
 
-    def _control_capped(self) -> bool:
+    def _control_lost(self) -> bool:
         """Whether the control itself cannot run what is asked: then no lever can be judged at that load."""
         last = self._last_control()
-        return any(
-            code.code == "batch-cap"
-            for entry in judgement.judge(self.run).audited
-            if entry.trial.launch.id == last.id and entry.trial.purpose == JUDGED
-            for code in entry.codes
-        )
+        slot = (last.arm, last.pass_number, last.role)
+        return retry.lost(judgement.judge(self.run).attempts.get(slot, []))
 
     def _step(self, step: Step) -> None:
         """One notebook of one pass, tried twice; a lever that fails twice leaves, a control that does ends the run."""
@@ -270,7 +222,8 @@ class _Runner:
         window, limits = self.campaign.window, self.campaign.limits
         levels = sum(len(workload.concurrency) for workload in self.campaign.workloads.values())
         trial = window.warmup_seconds + window.seconds + limits.drain_seconds + limits.stall_seconds
-        launches = 1 + max((lever.searches + len(lever.arms) for lever in self.levers), default=1)
+        attempts = 1 + retry.RETRIES
+        launches = 1 + max((lever.searches + attempts * len(lever.arms) for lever in self.levers), default=attempts)
         return NOTEBOOK_LIMIT_SECONDS + launches * (limits.start_seconds + (levels + len(self.levers)) * trial)
 
     def _tell(self, launch: Launch) -> None:
@@ -303,8 +256,3 @@ class _Runner:
         else:
             why = "took too long" if code is None else last_line(log)
             say(f"warning: not published to MLflow ({why}); later: python -m lab publish {self.run.name}")
-
-
-def say(text: str) -> None:
-    """One line for people, on standard error."""
-    print(text, file=sys.stderr, flush=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.audit.base import Code
-from lab.campaign import HIGHER_IS_BETTER, Rule
+from lab.campaign import Rule
 from lab.stats.compare import Effect
+from lab.stats.looks import ADOPT, INCONCLUSIVE, NO_EFFECT, REJECT
 from lab.stats.planning import passes_needed
+from lab.stats.sequential import Judgement
 
-ADOPT, REJECT, NO_EFFECT, INCONCLUSIVE = "adopt", "reject", "no-effect", "inconclusive"
 # Beyond this the figure says only: not with this rule on this machine.
 MOST_PASSES_NAMED = 50
 INVALID, FAILED, NOT_APPLICABLE = "invalid", "failed", "not-applicable"
@@ -20,14 +21,14 @@ INVALID, FAILED, NOT_APPLICABLE = "invalid", "failed", "not-applicable"
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict on one treatment rests on."""
+    """All that a verdict on one treatment rests on; `judged`: what the sequential rule says of the rule's metric."""
 
     title: str
     not_applicable: str | None = None
     failure: str | None = None
     invalid: list[Code] = field(default_factory=list)
     treatment_launches: int = 0
-    effect: Effect | None = None
+    judged: Judgement | None = None
     effect_matched: Effect | None = None
     capped: Code | None = None
     running: float | None = None
@@ -49,8 +50,8 @@ class Verdict:
 
 def decide(evidence: Evidence, rule: Rule) -> Verdict:
     """The first reason wins: not applicable, failed, invalid (an effect not proven among it), answers that got worse,
-    not measured, screened only, guard broken, then the interval; and nothing is adopted whose answers are unknown,
-    unless the campaign allows it."""
+    not measured, screened only, guard broken, then the sequential rule; and nothing is adopted whose answers are
+    unknown, unless the campaign allows it."""
     if evidence.not_applicable:
         return Verdict(NOT_APPLICABLE, evidence.not_applicable)
     if evidence.failure:
@@ -58,19 +59,19 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
     if evidence.invalid:
         worst = evidence.invalid[0]
         return Verdict(INVALID, f"{worst.code}: {worst.text}")
-    effect = evidence.effect
+    effect = evidence.judged.effect if evidence.judged else None
     findings = ("capacity-limited",) if evidence.capped else ()
     regression = next((code for code in evidence.accuracy_codes if code.code == "accuracy-regression"), None)
     if regression:
         speed = "" if effect is None or effect.effect_pct is None else f"; {_measured(effect, rule)}"
         return Verdict(REJECT, f"{regression.code}: {regression.text}{speed}", findings)
-    if effect is None or effect.effect_pct is None:
+    if evidence.judged is None or effect is None or effect.effect_pct is None:
         return Verdict(INCONCLUSIVE, _nothing_measured(evidence, rule))
     broken = [name for name, state in evidence.guards.items() if state == "broken"]
     if broken and not _screened(evidence, effect):
         text = f"guard broken: {', '.join(broken)} beyond its limit; {_measured(effect, rule)}"
         return Verdict(REJECT, text, findings)
-    label, text = _label(effect, rule, evidence)
+    label, text = evidence.judged.label, _sentence(evidence.judged, rule, evidence)
     if evidence.capped:
         text = f"{_cap_sentence(evidence)}; {text}"
     if label == ADOPT and evidence.accuracy == "unknown" and not evidence.accuracy_unknown_allowed:
@@ -87,25 +88,30 @@ def _nothing_measured(evidence: Evidence, rule: Rule) -> str:
     return "no pass was completed: the treatment or its controls were not measured"
 
 
-def _label(effect: Effect, rule: Rule, evidence: Evidence) -> tuple[str, str]:
+def _sentence(judged: Judgement, rule: Rule, evidence: Evidence) -> str:
+    effect, least = judged.effect, rule.min_effect_pct
     measured = _measured(effect, rule)
+    if judged.label == ADOPT:
+        return f"helps: {measured}, above the asked {least:g} %"
+    if judged.label == REJECT:
+        return f"hurts: {measured}"
+    if judged.label == NO_EFFECT:
+        return f"any effect is smaller than {least:g} %: {measured}"
     if _screened(evidence, effect):
-        return INCONCLUSIVE, f"screened only: one launch; {measured}"
-    better = 1 if HIGHER_IS_BETTER[rule.metric] else -1
-    low, high = sorted((better * effect.ci_low_pct, better * effect.ci_high_pct))
-    gain = better * effect.effect_pct
-    least = rule.min_effect_pct
-    if low > 0 and gain >= least:
-        return ADOPT, f"helps: {measured}, above the asked {least:g} %"
-    if high < 0 and -gain >= least:
-        return REJECT, f"hurts: {measured}"
-    if -least < low and high < least:
-        return NO_EFFECT, f"any effect is smaller than {least:g} %: {measured}"
+        return f"screened only: one launch; {measured}"
     needed = passes_needed(effect, max(least / 2, 0.1), rule.alpha)
     more = "" if not needed else f"; {_passes(needed)} would tell"
-    if low > 0 or high < 0:
-        return INCONCLUSIVE, f"cannot be told from an effect below {least:g} %: {measured}{more}"
-    return INCONCLUSIVE, f"cannot be told from launch noise: {measured}{more}"
+    done = f"{judged.passes_used} of {rule.passes.max} passes"
+    if judged.hopeless:
+        return f"left after {done}, since the rest would not tell: {measured}{more}"
+    if not judged.settled:
+        return f"not decided yet after {done}: {measured}{more}"
+    noise = "launch noise" if _holds_zero(effect) else f"an effect below {least:g} %"
+    return f"cannot be told from {noise}: {measured}{more}"
+
+
+def _holds_zero(effect: Effect) -> bool:
+    return (effect.ci_low_pct or 0.0) <= 0 <= (effect.ci_high_pct or 0.0)
 
 
 def _passes(needed: int) -> str:

@@ -270,6 +270,11 @@ class RunBuilder:
             },
         )
 
+    def plan_passes(self, count: int) -> None:
+        """Write into the plan how many passes the run is to have."""
+        self.run.plan["passes"] = count
+        write_json(self.run.path / "plan.json", self.run.plan)
+
     def passes(
         self,
         count: int,
@@ -277,7 +282,9 @@ class RunBuilder:
         control: Mapping[str, Any] | None = None,
         treatments: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Run:
-        """Whole passes: `tok_s` by lever; `control` and `treatments[lever]` are further arguments of `launch`."""
+        """A whole run of so many passes: `tok_s` by lever; `control` and `treatments[lever]` are further arguments of
+        `launch`."""
+        self.plan_passes(count)
         self.launch(CONTROL, 0, OPENING, **(control or {}))
         for number in range(1, count + 1):
             for name, value in tok_s.items():

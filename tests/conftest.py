@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import engines
+from lab import checkpoints, engines
 from lab.engines import base
+from lab.errors import LabError
 from tests.builders import StubEngine
 
 
@@ -17,6 +18,15 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "results"
     monkeypatch.setenv("LAB_RESULTS", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Path:
+    """The small real model; its tests are skipped where it is neither cached nor fetchable."""
+    try:
+        return checkpoints.resolve("smollm2-135m-q4_1", Path.cwd())
+    except LabError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

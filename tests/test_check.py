@@ -19,8 +19,10 @@ from lab.engines import get
 from lab.engines.base import Server
 from lab.errors import InputError
 from lab.report.check_page import render
+from lab.workloads import MOST_CLIENTS
 
 LIMITS = Limits(start_seconds=60)
+FLAGS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests", "llamacpp": "--parallel"}
 CONTRACT = {
     *("url", "engine", "offered", "running", "waiting", "littles_law", "cap", "diagnosis", "codes", "output_tok_s"),
     *("ttft_p50_ms", "tpot_p50_ms", "bound_tok_s", "bound_fraction", "seconds"),
@@ -55,9 +57,16 @@ def test_each_engine_is_recognised_and_its_cap_is_told(tmp_path: Path, dialect: 
     assert figures["output_tok_s"] == pytest.approx(truth["tokens_sent"] / 2.0, rel=0.02)
     assert (figures["diagnosis"], figures["codes"][0]) == ("cap-bound", "batch-cap")
     page = render(checked)
-    assert "asked 8   ran 4.0" in page
-    assert "cap-bound" in page
-    assert max(map(len, page.splitlines())) <= 100
+    assert "asked 8   ran 4.0   waited 4.0   cap 4   in flight at the client 8.0\n" in page
+    assert "\nto do      start the server with --" in page
+    assert page.count("batch-cap") == 0 and page.count("waited") == 2
+    for width in (80, 100):
+        assert max(map(len, render(checked, width).splitlines())) <= width
+    assert (figures["cap_flag"], figures["waited"]) == (FLAGS[dialect], pytest.approx(4, abs=0.2))
+    assert figures["fix"].startswith(f"start the server with {FLAGS[dialect]} 8")
+    assert (figures["failed"], figures["window_seconds"]) == (0, pytest.approx(2, abs=0.05))
+    assert figures["sent"] > figures["requests_in_window"] > 0
+    assert any("the server's log" in text for text in figures["missing"])
 
 
 def test_who_set_the_cap_is_told(tmp_path: Path) -> None:
@@ -71,7 +80,8 @@ def test_who_set_the_cap_is_told(tmp_path: Path) -> None:
 def test_a_server_without_metrics_is_loaded_all_the_same_and_called_blind(tmp_path: Path) -> None:
     with serving(tmp_path, dialect="llamacpp", **{"metrics.off": True}) as server:
         checked = check(server.url, 2, 1.0)
-    assert checked.diagnosis.name == "blind"
+    assert (checked.diagnosis.name, checked.diagnosis.fix) == ("blind", "start llama.cpp with --metrics")
+    assert checked.diagnosis.text.endswith("requests ran; the server does not show how many waited")
     assert checked.figures()["waiting"] is None
     assert checked.figures()["output_tok_s"] > 0
     assert any("--metrics" in text for text in checked.missing)
@@ -126,3 +136,22 @@ def test_a_key_of_other_characters_is_refused_and_not_shown(
     said = capsys.readouterr().err
     assert "the value of SOME_KEY is no key" in said
     assert key not in said
+
+
+def test_the_limits_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"1 to {MOST_CLIENTS}" in said
+    assert "4 to 86400" in said
+
+
+def test_an_interrupted_check_promises_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checking, "check", interrupt)
+    assert main(["check", "http://127.0.0.1:9", "-c", "2"]) == 130
+    assert "a check keeps nothing" in capsys.readouterr().err

@@ -290,3 +290,13 @@ def test_the_module_is_the_command() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("usage: lab")
     assert all(command in done.stdout for command in ("run", "verdicts", "audit", "publish", "ui"))
+
+
+def test_an_interrupted_command_that_resumes_nothing_promises_nothing(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch, build: RunBuilder
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judgement, "judge", interrupt)
+    assert lab(capsys, "verdicts", "--rejudge") == (130, "", "lab: interrupted\n")

@@ -43,7 +43,7 @@ def answers(right: int, items: int = 200, protocol: str = "p") -> dict[str, Any]
 
 def test_passes_may_differ_in_prompts_and_the_arms_of_one_pass_may_not(tmp_path: Path) -> None:
     for name, differs in (("same", False), ("other", True)):
-        build = builder(tmp_path / name, "mtp")
+        build = builder(tmp_path / name, "mtp", passes=2)
         build.launch(CONTROL, 0, OPENING, changes={"prompts.digest": "0" * 64})
         for number in (1, 2):
             digest = {"prompts.digest": f"{number}" * 64}

@@ -30,7 +30,7 @@ def test_missing_values_of_the_metric_leave_their_launch_out(tmp_path: Path) -> 
 
 
 def test_lower_is_better_for_a_latency(tmp_path: Path) -> None:
-    build = builder(tmp_path, "mtp", rule={"metric": "ttft_p50_ms"})
+    build = builder(tmp_path, "mtp", rule={"metric": "ttft_p50_ms"}, passes=2)
     build.launch(CONTROL, 0, OPENING, changes={"metrics.ttft_p50_ms": 505.0})
     for number in (1, 2):
         build.launch("mtp", number, TREATMENT, changes={"metrics.ttft_p50_ms": 400.0 + number})

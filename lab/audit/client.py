@@ -145,8 +145,7 @@ def _unread(trial: Trial, load: Account) -> bool:
     slow = _lags(trial) or _busy(trial) or _sends_late(trial)
     if not slow or load.little is None or load.held is None or not _no_queue(load):
         return False
-    error = trial.server["held_error"] or 0.0
-    return load.held + SEEN_ERRORS * error < SEEN_SHARE * load.little
+    return load.on_server.at_most(SEEN_ERRORS) < SEEN_SHARE * load.little
 
 
 @check("coordinated-omission")

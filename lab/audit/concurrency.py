@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 
-from lab.audit.account import Account, account
+from lab.audit.account import Account, account, whole
 from lab.audit.base import FINDING, INVALID, WARNING, Code, Context, check
 from lab.audit.thresholds import (
+    BELOW_ERRORS,
     CAP_FILLED_SHARE,
     CLIENT_FULL,
+    HUNG_SHARE,
     KV_FULL,
     KV_WAITING_MIN,
     NO_QUEUE,
@@ -24,6 +26,7 @@ from lab.audit.thresholds import (
     SEEN_SHARE,
     WAITING_MIN,
     WAITING_SHARE,
+    WAVES_SHARE,
 )
 from lab.records import Trial
 
@@ -56,23 +59,29 @@ def _full(trial: Trial, load: Account, context: Context) -> Code | None:
 
 
 def _not_admitted(trial: Trial, load: Account, context: Context) -> Code | None:
-    """Some requests of every load wait for their prompt to be read; the label is false where most of them wait, or
-    where a server that hides its cap always ran the same number."""
+    """Some requests of every load wait for their prompt to be read; the label is false where most of them wait, where
+    the server fills whole batches, or where it always ran the same number: then it hides its cap, or claims one that
+    does not hold."""
     if not admission_bound(load):
         return None
-    cap = "its cap is unknown" if load.cap is None else f"it can run {load.cap:g}"
-    said = (
-        f"asked {load.offered}, ran {load.running:.1f}, {load.waiting:.1f} waited with the cache at "
-        f"{load.kv_usage_max:.0%} ({cap}): the scheduler admits no more"
-    )
-    figures = {**load.figures(), "kv_usage_max": load.kv_usage_max, "reason": "scheduler"}
+    cap, flat = "its cap is unknown" if load.cap is None else f"it says it can run {load.cap:g}", flat_at(trial, load)
+    waves = flat is None and in_waves(trial)
+    why = "the scheduler admits no more" if flat is None else f"it behaves like a cap of {flat:g}"
+    if waves:
+        why = "it fills whole batches, and admits no more until they have ended"
+    usage = load.kv_usage_max
+    room = "" if usage is None else f" although the KV cache was at most {usage:.0%} full"
+    said = f"asked {load.offered}, ran {load.running:.1f}, {load.waiting:.1f} waited{room} ({cap}): {why}"
+    reason = "waves" if waves else "scheduler"
+    figures = {**load.figures(), "kv_usage_max": usage, "flat_at": flat, "reason": reason}
     if _control_ran_all(context):
         text = f"{said}; the control's does, so the lever made this limit"
         return Code("capacity-limited", FINDING, text, figures)
-    text = f"{said} (reason: scheduler); raise its token budget or lower C"
-    most = trial.server["running_max"]
-    hidden_cap = load.cap is None and most is not None and load.running >= CAP_FILLED_SHARE * most
-    false = hidden_cap or load.running < SCHEDULER_SHARE_INVALID * load.possible
+    fix = "raise the tokens it may work on in one step, or lower C" if flat is None else f"measure at C={flat:g}"
+    if waves:
+        fix = f"batch continuously, or state the batch as {load.running:.1f}"
+    text = f"{said}; {fix}"
+    false = waves or flat is not None or load.running < SCHEDULER_SHARE_INVALID * load.possible
     return Code("batch-cap", INVALID if false else WARNING, text, figures)
 
 
@@ -85,10 +94,10 @@ def kv_bound(trial: Trial, context: Context) -> Code | None:
     load = account(trial)
     if not load.closed or not cache_bound(load):
         return None
-    usage = "unknown" if load.kv_usage_max is None else f"{load.kv_usage_max:.0%}"
+    usage = "an unknown share" if load.kv_usage_max is None else f"{load.kv_usage_max:.0%}"
     said = (
         f"asked {load.offered}, ran {load.running:.1f} of {load.possible:g} that could run, {load.waiting:.1f} waited: "
-        f"cache usage {usage}, {load.preemptions or 0:g} preemptions"
+        f"KV cache at most {usage} full, {whole(load.preemptions or 0.0)} preemptions"
     )
     figures = {**load.figures(), "kv_usage_max": load.kv_usage_max, "preemptions": load.preemptions}
     if _control_ran_all(context):
@@ -102,13 +111,39 @@ def kv_bound(trial: Trial, context: Context) -> Code | None:
 def client_inflight_illusion(trial: Trial, context: Context) -> Code | None:
     """The client holds its load in flight, the server never saw a part of it, and nothing explains that."""
     load = account(trial)
-    if load.few or not lost(trial, load):
+    if load.few or not lost(trial, load) or hung(trial, context):
         return None
     text = (
-        f"the client held {load.little:.1f} in flight, the server saw {load.held:.1f} ({load.running:.1f} running): "
-        "something in between holds requests back (pool, proxy, tokenizer front end)"
+        f"the client held {load.little:.1f} in flight, the server saw {load.on_server.mean:.1f} "
+        f"({load.running:.1f} running): something in between holds requests back (pool, proxy, tokenizer front end)"
     )
-    return Code("client-inflight-illusion", INVALID, text, {**load.figures(), "error": trial.server["held_error"]})
+    figures = {**load.figures(), "held": load.on_server.mean, "error": load.on_server.error}
+    return Code("client-inflight-illusion", INVALID, text, figures)
+
+
+@check("hang")
+def hang(trial: Trial, context: Context) -> Code | None:
+    """Streams got tokens and then none until they were given up or cut; those of preempted requests only wait.
+
+    Where they are a share of the load that matters, the label C is false.
+    """
+    client, load = trial.client, account(trial)
+    streams, mean, since_s = client["hung_streams"], client["hung_mean"], client["hung_since_s"]
+    if not streams or mean is None or since_s is None or load.preemptions or cache_bound(load):
+        return None
+    since = f"since {since_s:.1f} s into the window" if since_s > 0 else "since before the window"
+    text = (
+        f"{streams} streams got tokens and then fell silent without an end, the first one {since}: on average "
+        f"{mean:.1f} of the {load.little or 0:.1f} requests in flight had hung"
+    )
+    figures = {"hung_streams": streams, "hung_mean": mean, "hung_since_s": since_s, "littles_law": load.little}
+    return Code("hang", INVALID if mean >= HUNG_SHARE * (load.little or 0.0) else WARNING, text, figures)
+
+
+def hung(trial: Trial, context: Context) -> Code | None:
+    """`hang`, where it explains the trial."""
+    code = hang(trial, context)
+    return code if code is not None and code.severity == INVALID else None
 
 
 @check("dp-underfilled")
@@ -128,10 +163,15 @@ def dp_underfilled(trial: Trial, context: Context) -> Code | None:
 
 
 def cap_bound(load: Account) -> bool:
-    """The server ran what it can at once, and requests waited."""
+    """The server ran what it can at once and requests waited, or it left places empty for moments only while a queue
+    stood before it."""
     if load.cap is None or load.running is None or load.offered <= load.cap:
         return False
-    return load.running >= CAP_FILLED_SHARE * load.cap and load.queue >= max(WAITING_MIN, WAITING_SHARE * load.offered)
+    queued = load.queue >= max(WAITING_MIN, WAITING_SHARE * load.offered)
+    if load.running >= CAP_FILLED_SHARE * load.cap:
+        return queued
+    stands = load.waiting_p10 is not None and load.waiting_p10 >= SCHEDULER_WAITING_MIN
+    return queued and stands and load.running >= SCHEDULER_SHARE * load.cap and not cache_bound(load)
 
 
 def cache_bound(load: Account) -> bool:
@@ -140,10 +180,10 @@ def cache_bound(load: Account) -> bool:
         return False
     if load.running >= CAP_FILLED_SHARE * load.possible:
         return False
-    return bool(load.preemptions) or _cache_full(load)
+    return bool(load.preemptions) or cache_full(load)
 
 
-def _cache_full(load: Account) -> bool:
+def cache_full(load: Account) -> bool:
     """No room for one more prompt of the usual length, at the fullest."""
     if load.kv_usage_max is None or load.kv_usage_max >= KV_FULL:
         return load.kv_usage_max is not None
@@ -153,15 +193,32 @@ def _cache_full(load: Account) -> bool:
 
 
 def admission_bound(load: Account) -> bool:
-    """The server itself counts a queue that never empties, runs less than it could, and the cache has room.
+    """The server itself counts a queue, runs clearly less than it could, and nothing says that its cache is full.
 
-    A queue that comes and goes is of requests that wait for the step under way to end.
+    A queue that comes and goes may be of requests that wait for the step under way to end: then the batch that ran must
+    be short beyond the error of its samples.
     """
-    if load.running is None or load.waiting is None or load.kv_usage_max is None or cache_bound(load):
+    if load.running is None or load.waiting is None or cache_bound(load) or cache_full(load):
+        return False
+    if load.waiting < max(SCHEDULER_WAITING_MIN, WAITING_SHARE * load.offered):
         return False
     stands = load.waiting_p10 is None or load.waiting_p10 >= SCHEDULER_WAITING_MIN
-    waits = stands and load.waiting >= max(SCHEDULER_WAITING_MIN, WAITING_SHARE * load.offered)
-    return waits and load.running < SCHEDULER_SHARE * load.possible and not _cache_full(load)
+    ran = load.running if stands else load.ran.at_most(BELOW_ERRORS)
+    return ran < SCHEDULER_SHARE * load.possible
+
+
+def in_waves(trial: Trial) -> bool:
+    """The batch empties and fills again: for a tenth of the time it is a fraction of the largest."""
+    most, least = trial.server["running_max"], trial.server["running_p10"]
+    return most is not None and least is not None and least < WAVES_SHARE * most
+
+
+def flat_at(trial: Trial, load: Account) -> float | None:
+    """The number of requests that the server ran all through the window; None where it varied."""
+    most = trial.server["running_max"]
+    if most is None or load.running is None or not CAP_FILLED_SHARE * most <= load.running <= most:
+        return None
+    return most
 
 
 def lost(trial: Trial, load: Account) -> bool:
@@ -174,10 +231,10 @@ def lost(trial: Trial, load: Account) -> bool:
         return False
     if load.cap is not None and load.running >= CAP_FILLED_SHARE * load.cap:
         return False
-    error = trial.server["held_error"] or 0.0
+    held, error = load.on_server.mean, load.on_server.error
     if not load.closed:  # arrivals come by chance: samples of an idle moment have no spread of their own
         error = max(error, math.sqrt(load.little / max(1, trial.server["samples"])))
-    return load.held + SEEN_ERRORS * error < SEEN_SHARE * load.little
+    return held + SEEN_ERRORS * error < SEEN_SHARE * load.little
 
 
 def _control_ran_all(context: Context) -> bool:

@@ -23,6 +23,7 @@ from lab.records import Trial
 TTFT = ("ttft_p50_ms", "ttft_p99_ms")
 TPOT = ("tpot_p50_ms", "tpot_p99_ms")
 E2E = ("e2e_p50_ms", "e2e_p99_ms", "queue_e2e_p50_ms")
+NAMES = {"ttft": "time to the first token", "tpot": "time per token"}
 LATENCIES = (*TTFT, *TPOT, *E2E)
 TAILS = ("ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms")
 
@@ -42,9 +43,13 @@ def too_few_requests(trial: Trial, context: Context) -> Code | None:
     figures = {"requests": issued, "in_flight": level}
     said = f"{issued} requests were issued in the window with {level:g} in flight"
     if issued < REQUESTS_MISSING * level:
-        text = f"{said}: too few for any latency (throughput rests on tokens and stands)"
+        text = (
+            f"{said}: no latency without {REQUESTS_MISSING * level:g}, {REQUESTS_FEW} for each in flight are better "
+            "(the throughput rests on tokens and stands)"
+        )
         return Code("too-few-requests", WARNING, text, figures, withdraws=LATENCIES)
-    return Code("too-few-requests", WARNING, f"{said}: latencies are uncertain below {REQUESTS_FEW} for each", figures)
+    text = f"{said}: the latencies are rough, {REQUESTS_FEW * level:g} requests would make them sure"
+    return Code("too-few-requests", WARNING, text, figures)
 
 
 @check("tail-undersampled")
@@ -76,7 +81,7 @@ def zero_is_missing(trial: Trial, context: Context) -> Code | None:
     bad = {name: pair for name, pair in found.items() if pair[0] is not None and pair[0] > ZERO_SHARE}
     if not bad:
         return None
-    said = " and ".join(f"{share:.1%} have no {name}" for name, (share, _) in bad.items())
+    said = " and ".join(f"{share:.1%} have no {NAMES[name]}" for name, (share, _) in bad.items())
     text = f"of the window's requests {said} (whole answer in one chunk, or a clock that stood still)"
     withdraws = tuple(metric for _, metrics in bad.values() for metric in metrics)
     figures = {f"zero_{name}_share": share for name, (share, _) in bad.items()}
@@ -104,10 +109,10 @@ def false_plateau(trial: Trial, context: Context) -> Code | None:
     steady = trial.steady
     if not steady["tpot_drifts"]:
         return None
-    moved, cv_pct = steady["tpot_trend_pct"], steady["tpot_cv_pct"]
+    moved, chance = steady["tpot_trend_pct"], steady["tpot_p_value"]
     text = (
-        f"the time per token moved by {moved:+.1f} % over the window's requests "
-        f"(p = {steady['tpot_p_value']:.2g}, {cv_pct:.1f} % between {steady['tpot_bins']} bins)"
+        f"the time per token moved by {moved:+.1f} % from the first to the last requests of the window (chance alone "
+        f"does that with a probability of {chance:.2g}): its median describes no state of the server"
     )
-    figures = {"tpot_trend_pct": moved, "tpot_p_value": steady["tpot_p_value"], "tpot_cv_pct": cv_pct}
+    figures = {"tpot_trend_pct": moved, "tpot_p_value": chance, "tpot_cv_pct": steady["tpot_cv_pct"]}
     return Code("false-plateau", WARNING, text, figures, withdraws=(*TPOT, *E2E))

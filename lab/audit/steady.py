@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lab.audit.account import account
 from lab.audit.base import INVALID, WARNING, Code, Context, check
-from lab.audit.latency import LATENCIES
+from lab.audit.latency import LATENCIES, NAMES
 from lab.audit.machine import other_cores
 from lab.audit.thresholds import BACKLOG_SHARE, EARLY_P, EARLY_RATIO, EARLY_RATIO_SHARED, OTHER_CORES, OVERLAP_REQUESTS
 from lab.records import SEARCH, Trial
@@ -62,7 +62,10 @@ def cold_start_in_window(trial: Trial, context: Context) -> Code | None:
     for name, severity, withdraws in (("tpot", INVALID, ()), ("ttft", WARNING, LATENCIES)):
         ratio, chance = client[f"early_ratio_{name}"], client[f"early_p_{name}"]
         if ratio is not None and chance is not None and ratio > least and chance <= EARLY_P:
-            text = f"the first tenth of the requests has {ratio:.1f} times the {name} of the others (p = {chance:.2g})"
+            text = (
+                f"the first tenth of the requests has {ratio:.1f} times the {NAMES[name]} of the others: the server "
+                f"was still cold (chance alone does that with a probability of {chance:.2g})"
+            )
             figures = {f"early_ratio_{name}": ratio, f"early_p_{name}": chance}
             return Code("cold-start-in-window", severity, text, figures, withdraws=withdraws)
     return None

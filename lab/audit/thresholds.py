@@ -44,6 +44,12 @@ SCHEDULER_SHARE = 0.9
 # Below this share the label C is false; above it the queue is what long prompts cost, and a warning tells it.
 SCHEDULER_SHARE_INVALID = 0.5
 SCHEDULER_WAITING_MIN = 1.0
+# batch-cap without a queue that stands: the server ran less than SCHEDULER_SHARE beyond so many standard errors. It
+# fills whole batches where it ran for a tenth of the time less than this share of what it ran at most.
+BELOW_ERRORS = 2.0
+WAVES_SHARE = 0.5
+# below-load: share of what was asked that ran, beyond SEEN_ERRORS standard errors, where nothing explains the rest.
+BELOW_SHARE = 0.85
 # kv-bound: the cache is full from this usage on.
 KV_FULL = 0.95
 KV_WAITING_MIN = 1.0
@@ -66,6 +72,8 @@ BUSY_SAMPLES_MIN = 10
 COUNT_MISMATCH_SHARE = 0.005
 LIVE_MISMATCH_SHARE = 0.02
 LIVE_TOKENS_EACH = 4
+# From so many times what is allowed on, the difference is no matter of the moment of reading.
+LIVE_MISMATCH_INVALID = 2.0
 # foreign-traffic: tokens on the server beyond ours, relative to ours and at least this many; finished requests likewise
 # (one may be a health check); and requests that it held beyond ours in the window.
 FOREIGN_SHARE = 0.005
@@ -74,6 +82,8 @@ FOREIGN_REQUESTS_SHARE = 0.005
 FOREIGN_REQUESTS_MIN = 1
 FOREIGN_HELD_SHARE = 0.1
 FOREIGN_HELD_MIN = 1.0
+# Prompt tokens that a request whose count nobody told may have had, in mean lengths.
+FOREIGN_UNKNOWN_LENGTHS = 2.0
 # input-length-drift: prompt tokens counted against those asked for; a begin-of-text token is nobody's error.
 INPUT_SHARE = 0.02
 INPUT_TOKENS_MIN = 2
@@ -82,6 +92,8 @@ LENGTH_ERRORS_SHARE = 0.01
 # chunk-not-token: chunks for each token; and the share of tokens that are known only from the final count.
 CHUNKS_PER_TOKEN = 0.95
 LATE_TOKENS_SHARE = 0.05
+# token-policy-unrecorded: share of the window's tokens that nobody counted.
+UNCOUNTED_SHARE = 0.05
 # first-chunk-empty: share of requests whose first event came clearly before their first token.
 EARLY_EVENTS_SHARE = 0.05
 # zero-is-missing: share of requests without a time.
@@ -93,6 +105,8 @@ TEMPLATE_TOKENS_MOST = 64
 TEMPLATE_TOKENS_SLACK = 8
 # prefix-contamination where reuse is declared: points apart between arms.
 PREFIX_APART_POINTS = 0.01
+# prefix-contamination: points by which the answers' own account of cached tokens may differ from the counters'.
+PREFIX_TOLD_POINTS = 0.05
 # cold-start-in-window: the first requests against the others, beyond chance (the catalogue has the ratio alone; a
 # median of two requests exceeds it by chance).
 EARLY_RATIO = 1.5
@@ -111,8 +125,18 @@ TAIL_REQUESTS = 1000
 CUT_SHARE = 0.01
 # machine-shared: cores that others used during the window, beside a server and a client of one core or less each.
 OTHER_CORES = 0.5
+# standstill: pauses of at least half the longest one's length that may be an accident; more are the server's pace.
+STANDSTILLS_MOST = 3
+# standstill: share of the silence that the reading of the prompts that waited explains.
+READING_SHARE = 0.5
+# hung: share of what was in flight that had fallen silent for good, from which on it explains the trial; what
+# client-inflight-illusion may be short by.
+HUNG_SHARE = 0.15
 # healthy: the server held this share of what was in flight, and ran this share of what could run, within so many
 # standard errors of its samples.
 HEALTHY_ERRORS = 2.0
 HEALTHY_HELD_SHARE = 0.9
 HEALTHY_RUNNING_SHARE = 0.95
+# healthy: the server ran at most this many times what we had in flight, or one more.
+HEALTHY_RUNNING_MOST = 1.1
+HEALTHY_RUNNING_MORE = 1.0

@@ -18,6 +18,7 @@ from lab.engines import _prometheus
 from lab.engines.base import Fact, Sample, Server
 from lab.hosts import environment_of
 
+CAP_FLAG = "--parallel"
 _RUNNING = "llamacpp:requests_processing"
 _WAITING = "llamacpp:requests_deferred"
 _ACCEPTED_AT = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
@@ -97,7 +98,8 @@ class LlamaCppServer(Server):
             "n_ctx_per_slot": Fact(context, context_source),
             "context_tokens": Fact(context, context_source),
             "cap": Fact(count, where),
-            "cap_source": Fact(where, where),
+            "cap_source": Fact(f"its slots, {CAP_FLAG}", where),
+            "cap_flag": Fact(CAP_FLAG, "llama.cpp's own option"),
             "ranks": Fact(1, "llama.cpp has no data parallelism"),
             "speculative": Fact(any(speculative) if speculative else None, "/slots[].speculative"),
             "weight_bytes": Fact(meta.get("size"), "/v1/models meta.size"),

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lab.engines._control import Control
 
+_EXCERPT_CHARACTERS = 100
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{.*\})?\s+[^\s{}]+(?:\s+-?\d+)?\s*$")
 """A sample line of the text format: name, labels, value, perhaps a time stamp."""
 
@@ -32,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Page:
-    """The wanted metrics of one page; NaN values are left out, as if they were not on it."""
+    """The wanted metrics of one page, all finite and not negative: other values are left out, as if not on it."""
 
     metrics: Mapping[str, tuple[Series, ...]]
 
@@ -55,7 +56,7 @@ def scrape(control: Control, names: Collection[str]) -> Page:
     try:
         return read(control.text("/metrics"), names)
     except ValueError as error:
-        raise requests.RequestException(f"/metrics: {error}") from error
+        raise requests.RequestException(f"/metrics: {control.concealed(str(error), _EXCERPT_CHARACTERS)}") from None
 
 
 def read(text: str, names: Collection[str]) -> Page:
@@ -70,7 +71,7 @@ def read(text: str, names: Collection[str]) -> Page:
             continue
         matched = _LINE.match(line)
         if not matched:
-            raise ValueError(f"no metrics page: {line.strip()[:80]!r}")
+            raise ValueError(f"no metrics page: {line.strip()!r}")
         lines += 1
         if matched[1] in names:
             wanted.append(line)
@@ -79,7 +80,7 @@ def read(text: str, names: Collection[str]) -> Page:
     metrics: dict[str, list[Series]] = {}
     for family in text_string_to_metric_families("\n".join(wanted) + "\n"):
         for sample in family.samples:
-            if not math.isnan(sample.value):
+            if math.isfinite(sample.value) and sample.value >= 0:
                 metrics.setdefault(sample.name, []).append(Series(sample.labels, float(sample.value)))
     return Page({name: tuple(series) for name, series in metrics.items()})
 

@@ -44,7 +44,8 @@ def no_completion(server: Server, seconds: float, fields: Mapping[str, Any] | No
         with session(server.headers, close=True) as made:
             answer = made.post(server.url + path, json=body, timeout=max(0.1, seconds), allow_redirects=False)
         if answer.status_code != requests.codes.ok:
-            return f"a completion answers {answer.status_code}: {' '.join(answer.text.split())[:100]}"
+            told = server.control.concealed(" ".join(answer.text.split()), 100)
+            return f"a completion answers {answer.status_code}: {told}"
         said = content(answer, path, _ANSWER)
     except requests.RequestException as error:
         return f"a completion failed: {error}"

@@ -45,6 +45,7 @@ _STATE = {
 _FULL_INFO = {**_STATE, "internal_states?": [_STATE]}
 INFO = {"/server_info": _FULL_INFO, "/get_server_info": _FULL_INFO}  # the second until 0.5.5
 MODELS = {"data?": [{"id?": str, "max_model_len?": int}]}
+CAP_FLAG = "--max-running-requests"
 _GIB = 2**30
 _SPECULATION_LIMIT = 48  # SGLang's own running limit under speculation when none is typed (0.4.6 to 0.5.23)
 _TYPED_LIMIT = re.compile(r"(?:^|\s)--max-run[a-z-]*[=\s]+(\d+)")  # the parser takes abbreviations
@@ -99,6 +100,7 @@ def facts(
 
     return {
         **_cap(info, info_path, states, loads, loads_path, parsed),
+        "running_without_prompts": Fact(True, "num_running_reqs counts requests that decode"),
         "ranks": Fact(ranks, "internal_states" if states else loads_path or f"{info_path} dp_size"),
         "load_source": Fact(loads_path or None, "running and waiting come from here; without it from lagging gauges"),
         **_kv(state, info_path, loads, loads_path, page, parsed),
@@ -130,7 +132,7 @@ def _cap(
     loads_path: str,
     log: list[log_lines.Line],
 ) -> dict[str, Fact]:
-    """The running limit over all ranks; the top-level argument stays null and is never it."""
+    """The running limit over all ranks, and who set it; the top-level argument stays null and is never the limit."""
     key = "effective_max_running_requests_per_dp"
     candidates: list[tuple[list[Any], str]] = [
         ([state.get(key) for state in states], f"{key} of {info_path}"),
@@ -142,17 +144,24 @@ def _cap(
         ([], f"unknown: neither {info_path} ({key}, since 0.5.8) nor /v1/loads says it"),
     )
     asked, asked_source = _asked(info, info_path)
-    text = source + (f", {len(limits)} data-parallel ranks" if len(limits) > 1 else "")
+    text = source
     reset = log_lines.reset_limit(log)
     if reset:
-        text = f"speculative decoding reset the running limit to {reset[0]} ({source})"
+        text = f"speculative decoding reset the running limit to {reset[0]} (no {CAP_FLAG} was given)"
     elif info.get("speculative_algorithm") and asked is None and set(limits) == {_of_speculation(info)}:
-        sure = "" if info.get("launch_command") else ", unless somebody typed it"
-        text = f"speculative decoding reset the running limit to {_SPECULATION_LIMIT}{sure} ({source})"
+        why = f"no {CAP_FLAG} was given" if info.get("launch_command") else "unless somebody typed it"
+        text = f"speculative decoding reset the running limit to {_SPECULATION_LIMIT} ({why})"
+    elif limits and asked is not None:
+        lowered = "" if asked in (max(limits), sum(limits)) else ", and the server lowered it"
+        text = f"{CAP_FLAG} {asked} was given{lowered}"
+    elif limits and "max_running_requests" in info:
+        drafts = ", with speculative decoding on" if info.get("speculative_algorithm") else ""
+        text = f"the server itself{drafts}: no {CAP_FLAG} was given"
     return {
         "cap": Fact(sum(limits) if limits else None, source),
-        "cap_source": Fact(text, source),
+        "cap_source": Fact(text + (f", {len(limits)} data-parallel ranks" if len(limits) > 1 else ""), source),
         "cap_asked": Fact(asked, asked_source),
+        "cap_flag": Fact(CAP_FLAG, "SGLang's own option"),
     }
 
 

@@ -28,6 +28,7 @@ _CONFIG = {
 INFO_SHAPE = {"vllm_config?": (str, _CONFIG)}  # text where the release has no other format
 MODELS = {"data?": [{"id?": str, "max_model_len?": int, "root?": str}]}
 VERSION = {"version?": str}
+CAP_FLAG = "--max-num-seqs"
 _UNSHOWN = "/server_info is not shown; VLLM_SERVER_DEV_MODE=1 shows it"
 _INFO = "/server_info"
 
@@ -40,7 +41,7 @@ def facts(info: dict[str, Any], model: dict[str, Any], version: str | None, page
     ranks = _ranks(config, page)
     context = model_config.get("max_model_len") or model.get("max_model_len")
     return {
-        **_cap(scheduler, ranks.value),
+        **_cap(scheduler, ranks.value, parsed),
         "ranks": ranks,
         **_kv(config, page, parsed),
         "context_tokens": Fact(context, f"{_INFO} max_model_len, else /v1/models"),
@@ -74,18 +75,30 @@ def _ranks(config: dict[str, Any], page: Page) -> Fact:
     return _said(_part(config, "parallel_config"), "data_parallel_size")
 
 
-def _cap(scheduler: dict[str, Any], ranks: int | None) -> dict[str, Fact]:
-    """`max_num_seqs`, or the lower `max_num_active_seqs`, over all ranks; unknown outside of developer mode."""
+def _cap(scheduler: dict[str, Any], ranks: int | None, log: list[log_lines.Line]) -> dict[str, Fact]:
+    """`max_num_seqs`, or the lower `max_num_active_seqs`, over all ranks; unknown outside of developer mode.
+
+    The configuration does not tell a typed value from the default: the log does.
+    """
+    flag = Fact(CAP_FLAG, "vLLM's own option")
     limits = {key: scheduler.get(key) for key in ("max_num_seqs", "max_num_active_seqs")}
     known = {key: value for key, value in limits.items() if value}
     if not known or "max_num_seqs" not in known:
         source = f"unknown: {_UNSHOWN}"
-        return {"cap": Fact(None, source), "cap_source": Fact(source, source), "cap_asked": Fact(None, source)}
+        unknown, said = Fact(None, source), Fact(source, source)
+        return {"cap": unknown, "cap_source": said, "cap_asked": unknown, "cap_flag": flag}
     lowest = min(known, key=lambda key: known[key])
-    source = f"{lowest} of {_INFO}" + (f", {ranks} data-parallel ranks" if (ranks or 1) > 1 else "")
+    typed = log_lines.given(log, "max_num_seqs")
+    who = f"{CAP_FLAG}, given or by default"
+    if lowest != "max_num_seqs":
+        who = f"{lowest}, lower than {CAP_FLAG} {known['max_num_seqs']}"
+    elif typed is not None:
+        who = f"{CAP_FLAG} {typed} was given" if typed else f"vLLM's default: no {CAP_FLAG} was given"
+    source = f"{lowest} of {_INFO}"
     return {
         "cap": Fact(known[lowest] * (ranks or 1), source),
-        "cap_source": Fact(source, source),
+        "cap_source": Fact(who + (f", {ranks} data-parallel ranks" if (ranks or 1) > 1 else ""), source),
+        "cap_flag": flag,
         "cap_asked": Fact(known["max_num_seqs"], f"max_num_seqs of {_INFO}, each rank"),
     }
 

@@ -15,6 +15,7 @@ _PREFIX = re.compile(
 _KV_SIZE = re.compile(
     r"\w+(?: \+ host)? KV cache size: ([\d,]+) tokens, Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x"
 )
+_GIVEN = re.compile(r"^non-default args: \{(.*)\}")
 _ATTENTION = re.compile(
     r"^Using (?:AttentionBackendEnum\.)?([A-Z0-9_]+) (?:attention )?backend(?: out of potential|\.)"
 )
@@ -54,6 +55,16 @@ def kv_sizes(log: list[Line]) -> list[KvSize]:
         for line, one in found
         if one
     ]
+
+
+def given(log: list[Line], name: str) -> str | None:
+    """The value that an option was started with, empty where it was not given; None: the log does not tell."""
+    for line in log:
+        found = _GIVEN.match(line.message)
+        if found:
+            value = re.search(rf"'{name}': ([^,]+)", found[1])
+            return value[1] if value else ""
+    return None
 
 
 def attention_backend(log: list[Line]) -> tuple[str, str] | None:

@@ -53,7 +53,10 @@ class VllmServer(Server):
         self._has_metrics = answer.status_code == requests.codes.ok
         missing = []
         if not self._has_metrics:
-            missing.append(f"gauges and counters: /metrics answers {answer.status_code}")
+            missing.append(
+                f"gauges and counters (/metrics answers {answer.status_code}): give the address of vLLM itself; "
+                "a proxy before it hides /metrics"
+            )
         elif not self._page(_SAMPLED).metrics:
             missing.append("gauges and counters: start vLLM without --disable-log-stats")
         if self.control.shown(INFO, INFO_SHAPE) is None:

@@ -7,6 +7,8 @@ proxy, an old release and a server that is still loading look alike from outside
 from __future__ import annotations
 
 import base64
+import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -23,22 +25,27 @@ from lab.secrets import redacted
 TIMEOUT_SECONDS = 10.0
 _KEY_WANTED = (401, 403)
 _BUSY = (502, 503, 504)
+_API_PATH = re.compile(r"/+v1(/(chat/completions|completions|models))?$")
 
 
 def recognise(
-    url: str, headers: Mapping[str, str] | None = None, timeout: float = TIMEOUT_SECONDS, model: str | None = None
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    model: str | None = None,
+    key_from: str | None = None,
 ) -> Server:
     """The running server at `url` (http or https, perhaps with a path before the API's own), ready to be read.
 
     headers: sent with every request, a key among them; never recorded. model: which of the served ones, None for the
-    first. Told apart by the names on /metrics, then by `owned_by` of /v1/models, then by a page that only one engine
-    has. Raises InputError, in one line: no URL, nothing answers, no engine the lab knows, a key is wanted, still
-    loading, no such model.
+    first. key_from: where the key comes from, for the words of a refusal. Told apart by the names on /metrics, then by
+    `owned_by` of /v1/models, then by a page that only one engine has. Raises InputError, in one line: no URL, no such
+    host, nothing answers, no engine the lab knows, a key is wanted or refused, still loading, no such model.
     """
     base, headers = _address(url, dict(headers or {}))
     control = Control(base, headers, timeout)
     try:
-        models = _models(control)
+        models = _models(control, _refused_key(headers, key_from))
         reader = _reader_of(control, models)
         name = _model(control.url, models, model)
         server = reader.attach(base, name, headers)
@@ -65,14 +72,23 @@ def _address(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers.setdefault("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    path = _API_PATH.sub("", parts.path.rstrip("/"))
     return urlunsplit((parts.scheme, f"{host}:{port}" if port else host, path, "", "")), headers
 
 
-def _models(control: Control) -> list[dict[str, Any]]:
+def _refused_key(headers: Mapping[str, str], key_from: str | None) -> str:
+    """What to say when the server wants a key: that it got none, or which one it did not take."""
+    if key_from:
+        return f"the server refused the key in {key_from}"
+    if any(name.lower() == "authorization" for name in headers):
+        return "the server refused the key or password that it got"
+    return "the server wants a key; --key-env names the variable that holds it"
+
+
+def _models(control: Control, no_key: str) -> list[dict[str, Any]]:
     """What /v1/models lists; empty where there is no such page."""
     answer = control.get("/v1/models")
-    _refuse(control.url, answer)
+    _refuse(control, answer, no_key)
     try:
         listed = answer.json()
     except requests.JSONDecodeError:
@@ -119,20 +135,21 @@ def _model(url: str, models: list[dict[str, Any]], wanted: str | None) -> str:
             raise InputError(f"{url}: /v1/models lists no model; name it")
         return names[0]
     if names and wanted not in names:
-        raise InputError(f"{url}: model '{wanted}' is not served{suggest(wanted, names)}; served: {', '.join(names)}")
+        raise InputError(f"{url}: model '{wanted}' is not served{suggest(wanted, names)}")
     return wanted
 
 
-def _refuse(url: str, answer: requests.Response) -> None:
+def _refuse(control: Control, answer: requests.Response, no_key: str) -> None:
     """Raise InputError for answers that say why no other one will be better."""
+    url = control.url
     if answer.status_code in _KEY_WANTED:
-        raise InputError(
-            f"{url}: the server wants a key (status {answer.status_code}); --key-env names the variable that holds it"
-        )
+        raise InputError(f"{url}: {no_key} (status {answer.status_code})")
     if answer.is_redirect:
-        raise InputError(f"{url}: sends on to {shown(answer.headers['Location'])}; give that address")
+        raise InputError(
+            f"{url}: sends on to {shown(control.concealed(answer.headers['Location']))}; give that address"
+        )
     if answer.status_code in _BUSY:
-        text = " ".join(answer.text.split())[:100]
+        text = control.concealed(" ".join(answer.text.split()), 100)
         raise InputError(f"{url}: still loading, or nothing behind it (status {answer.status_code}: {text}); try later")
 
 
@@ -148,6 +165,20 @@ def _explained(url: str, error: requests.RequestException, timeout: float) -> st
         return f"{url}: the certificate is not trusted, or it speaks no https; name its authority in SSL_CERT_FILE"
     if isinstance(error, requests.Timeout):
         return f"{url}: no answer within {timeout:g} s; is the server loading or hanging?"
+    if isinstance(error, requests.ConnectionError) and _unresolved(error):
+        return f"{url}: no such host: this machine finds no address for the name; is it spelled right?"
     if isinstance(error, requests.ConnectionError):
         return f"{url}: nothing listens there, or it speaks no HTTP; is the server running, and the port right?"
     return f"{url}: {' '.join(redacted(str(error)).split())[:200]}"
+
+
+def _unresolved(error: BaseException) -> bool:
+    """Whether the connection failed because the name has no address, which the innermost error says."""
+    causes: list[BaseException] = [error]
+    while causes:
+        one = causes.pop()
+        if isinstance(one, socket.gaierror):
+            return True
+        inner = [getattr(one, "reason", None), one.__cause__, one.__context__, *one.args]
+        causes += [cause for cause in inner if isinstance(cause, BaseException) and cause is not one]
+    return False

@@ -16,12 +16,14 @@ from typing import Any
 from orjson import JSONDecodeError, dumps, loads
 
 from lab.load import apis, counts
-from lab.load.events import DONE, MESSAGE_CHARACTERS, BrokenStream, Fault, decode, dig, error_message, payloads
+from lab.load.events import DONE, BrokenStream, Fault, decode, dig, error_message, payloads
 from lab.load.repeats import repeats
-from lab.load.totals import Totals
+from lab.load.totals import MOST, Totals
 
 EVENT_BYTES = 64 * 2**20
 GIVEN_UP = ("abort", "error")
+MOST_TIMES = 16
+"""No answer has more tokens than so many times those it was asked for, or so many for each chunk."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,14 +35,17 @@ class Answer:
     had arrived with the first text. totals: what the server said of the whole request. Known once the answer is over:
     last_event_s: its last event; repeats: whether the text ends in a loop; text: all of it, when nobody counted tokens.
     tokens_source tells who counted: the path of a running count that chunks carried; `usage`: one token a chunk,
-    corrected by the server's final count; `chunks`: one token a chunk and no more is known; `tokenizer`: `recount`.
+    corrected by the server's final count; `chunks`: one token a chunk and no more is known, as of an answer that was
+    cut off before its final count, or whose count is absurd; `tokenizer`: `recount`.
 
     api: a name of `apis.APIS`. tokens_path: where the engine's chunks carry a running count (one or two keys), None
     when unknown; the API's usual places are looked at too. A count runs when the first chunk with text has it.
+    max_tokens: how many were asked for, None when unknown; a count far beyond is no count.
     """
 
     api: str = "chat"
     tokens_path: Sequence[str] | None = None
+    max_tokens: int | None = None
     chunk_s: array = field(default_factory=partial(array, "d"), init=False)
     chunk_tokens: array = field(default_factory=partial(array, "i"), init=False)
     output_tokens: int = field(default=0, init=False)
@@ -62,6 +67,7 @@ class Answer:
     _searched: bool = field(default=False, init=False, repr=False)
     _settled: bool = field(default=False, init=False, repr=False)
     _rest: bytes = field(default=b"", init=False, repr=False)
+    _after_cr: bool = field(default=False, init=False, repr=False)
     _text: StringIO = field(default_factory=StringIO, init=False, repr=False)
     _lengths: array | None = field(default_factory=partial(array, "i"), init=False, repr=False)
 
@@ -86,6 +92,8 @@ class Answer:
                 self._take_blocks(body, now_s)
             else:
                 self._take(chunk, now_s)
+        except OverflowError as error:
+            raise BrokenStream("bad-sse", f"a chunk counts more tokens than any answer has ({error})") from error
         except (AttributeError, LookupError, TypeError) as error:
             raise BrokenStream("bad-sse", f"a stream event has an unknown shape ({error})") from error
 
@@ -112,14 +120,17 @@ class Answer:
         self._text.close()
         self._lengths = None
         self.repeats = repeats(text)
+        self._disbelieve()
         if self._count is not None:
             self.tokens_source = self._count if self._section is None else f"{self._section}.{self._count}"
             self._correct(self.totals.output_tokens, None)
         elif self.totals.output_tokens is not None:
             self.tokens_source = "usage"
             self._correct(self.totals.output_tokens, lengths)
-        elif text:
+        elif text and len(lengths) == len(self.chunk_s):
             self.text, self._lengths = text, lengths
+        if self.first_chunk_tokens is not None:
+            self.first_chunk_tokens = min(self.first_chunk_tokens, self.output_tokens)
 
     def recount(self, tokens: int) -> None:
         """Take over a tokenizer's count of `text`, spread over the chunks by their length in characters."""
@@ -153,22 +164,24 @@ class Answer:
             text, finish = self._flat(chunk)
         if type(text) is not str:
             text = _flattened(text)
-        if not text or finish or self.first_token_s is None:
+        if not text or finish or self.first_token_s is None or "error" in chunk:
             self._take_rare(chunk, text, finish, now_s)
         if self._count is not None:
             section = chunk if self._section is None else chunk.get(self._section)
             count = section.get(self._count) if section else None
             tokens = 0 if count is None else count - self.output_tokens
+            if tokens <= 0:
+                self._text.write(text)
+                return
         elif text:
             tokens = 1
             self._lengths.append(len(text))
         else:
             return
         self._text.write(text)
-        if tokens > 0:
-            self.chunk_s.append(now_s)
-            self.chunk_tokens.append(tokens)
-            self.output_tokens += tokens
+        self.chunk_tokens.append(tokens)
+        self.chunk_s.append(now_s)
+        self.output_tokens += tokens
 
     def _take_rare(self, chunk: dict[str, Any], text: str, finish: Any, now_s: float) -> None:
         """What only first and last chunks, and those without text, can tell."""
@@ -192,7 +205,7 @@ class Answer:
         paths = (*((tuple(self.tokens_path),) if self.tokens_path else ()), *self._api.count_paths)
         for path in () if self._searched else paths:
             count = dig(chunk, path)
-            if type(count) is int and count > 0:
+            if type(count) is int and 0 < count <= MOST:
                 self._section, self._count = (None, *path)[-2:]
                 self._searched = True
                 break
@@ -221,15 +234,16 @@ class Answer:
         return text, meta.get("finish_reason") if meta else chunk.get("stop") and (chunk.get("stop_type") or "stop")
 
     def _take_blocks(self, body: bytes, now_s: float) -> None:
-        """Any bytes: complete blocks are taken, an incomplete one waits for its end."""
+        """Any bytes: complete blocks are taken, an incomplete one waits for its end. Lines end in CR, LF or both."""
+        if self._after_cr:
+            body = body.removeprefix(b"\n")
+        self._after_cr = body.endswith(b"\r")
+        if b"\r" in body:
+            body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         body, self._rest = self._rest + body, b""
         *blocks, rest = body.split(b"\n\n")
         for block in blocks:
             self._take_block(block, now_s)
-        cut = rest.rfind(b"\n\r\n") + 3
-        if cut >= 3:
-            self._take_block(rest[:cut], now_s)
-            rest = rest[cut:]
         if len(rest) > EVENT_BYTES:
             raise BrokenStream("bad-sse", f"a stream event has more than {EVENT_BYTES} bytes")
         self._rest = rest
@@ -251,9 +265,20 @@ class Answer:
         except BrokenStream as error:
             if error.fault.kind != "bad-sse":
                 return error.fault
-            excerpt = rest[-MESSAGE_CHARACTERS:].decode(errors="replace")
-            return Fault("truncated", f"the stream ended inside an event: {excerpt}"[:MESSAGE_CHARACTERS])
+            return Fault("truncated", f"the stream ended inside an event: {rest.decode(errors='replace')}")
         return None
+
+    def _disbelieve(self) -> None:
+        """Forget counts that no answer reaches: one that the server did not give can be judged, a false one not."""
+        chunks = len(self.chunk_s)
+        most = MOST if self.max_tokens is None else MOST_TIMES * max(self.max_tokens, chunks)
+        if self.totals.output_tokens is not None and self.totals.output_tokens > most:
+            self.totals.output_tokens = None
+        if self._count is not None and self.output_tokens > most:
+            self._section = self._count = None
+            self.chunk_tokens = [1] * chunks
+            self.output_tokens = chunks
+            self.first_chunk_tokens = self.first_chunk_tokens and 1
 
     def _correct(self, total: int | None, lengths: Sequence[int] | None) -> None:
         """Make the chunks add up to `total`; without lengths their own counts are right except at the end."""

@@ -89,7 +89,8 @@ class Clients:
         """Start the load, order the window as soon as all are warm, wait for the drain; what all know of themselves.
 
         The outcome: opened_s, closed_s (monotonic), opened_at (UTC), clients_started and `processes` counted,
-        loop_lag_mean_ms, loop_lag_p99_ms, cpu_share and drain_seconds of the process that is worst off, drained.
+        loop_lag_mean_ms, loop_lag_p99_ms, loop_lag_max_ms, cpu_share and drain_seconds of the process that is worst
+        off, drained.
         """
         self._tell_all(b"go %r" % (time.monotonic() + LEAD_SECONDS))
         self._hear_all("warm")
@@ -110,7 +111,7 @@ class Clients:
             "drained": all(outcome["drained"] for outcome in outcomes),
             **{
                 name: max((o[name] for o in outcomes if o[name] is not None), default=None)
-                for name in ("loop_lag_mean_ms", "loop_lag_p99_ms", "cpu_share", "drain_seconds")
+                for name in ("loop_lag_mean_ms", "loop_lag_p99_ms", "loop_lag_max_ms", "cpu_share", "drain_seconds")
             },
         }
 

@@ -19,12 +19,17 @@ BACK_OFF_SECONDS = (0.25, 0.5, 1.0, 2.0)
 
 
 class ClosedLoop(Loop):
-    """Each client sends its next request when its last has ended; after a failure it backs off first."""
+    """Each client sends its next request when its last has ended; after a failure it backs off first.
+
+    One that the server puts off for longer than the warm-up waits as long as it is told, and the window does not wait
+    for it: `clients_started` counts those that the window began with.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.needed = len(self.job.clients)
         self._sent_by: set[int] = set()
+        self._put_off: set[int] = set()
         self._all_sent = asyncio.Event()
 
     def senders(self, start_s: float) -> list[Coroutine[Any, Any, None]]:
@@ -48,8 +53,18 @@ class ClosedLoop(Loop):
                 continue
             pause_s = BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS) - 1)]
             failures += 1
-            await self.pause(max(pause_s, request.retry_after_s or 0) / self.job.time_factor)
+            pause_s = max(pause_s, request.retry_after_s or 0) / self.job.time_factor
+            self._note_pause(client, pause_s)
+            await self.pause(pause_s)
             due_s = time.monotonic()
+
+    def _note_pause(self, client: int, pause_s: float) -> None:
+        """No window waits for a client that will be away for longer than the warm-up, once others have begun."""
+        if pause_s > max(self.job.warmup_seconds, BACK_OFF_SECONDS[-1] / self.job.time_factor):
+            self._put_off.add(client)
+            self.needed = len(self.job.clients) - len(self._put_off - self._started)
+            if self._started and len(self._started) >= self.needed:
+                self._enough_started.set()
 
     def _note_sent(self, client: int) -> None:
         self._sent_by.add(client)

@@ -54,6 +54,39 @@ class Reader(Protocol):
         """The connection closed within the answer, or at the end of one without a length."""
 
 
+class Tail:
+    """Reads what follows a complete answer while its HTTP body stays open (a `Reader`).
+
+    `over(reusable)` is called once: when the body has ended, or is not ended after `seconds`.
+    """
+
+    answer: None = None
+    streaming = False
+
+    def __init__(self, seconds: float, over: Callable[[bool], None]) -> None:
+        self._over = over
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.cut)
+
+    def take_status(self, status: int) -> None:
+        pass
+
+    def take_header(self, name: bytes, value: bytes) -> None:
+        pass
+
+    def take_body(self, body: bytes) -> None:
+        pass
+
+    def finish(self, reusable: bool) -> None:
+        self._timer.cancel()
+        self._over(reusable)
+
+    def fail(self, fault: Fault) -> None:
+        self.finish(False)
+
+    def cut(self) -> None:
+        self.finish(False)
+
+
 class Connection(asyncio.Protocol):
     """One connection. `lost(connection)` is called once it is closed, by whomever."""
 
@@ -98,6 +131,10 @@ class Connection(asyncio.Protocol):
         if written < len(payload):
             self._transport.write(payload[written:])
         return sent_s
+
+    def leave(self, tail: Tail) -> None:
+        """The answer is complete and its reader gone; `tail` takes what is left of the body."""
+        self._reader, self._answer = tail, None
 
     def close(self) -> None:
         """Close the connection at once; whoever reads from it is not told."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lab.load.workload import Prompts
     from lab.observe.timeline import IdleLook
 
+LAGS = ("loop_lag_mean_ms", "loop_lag_p99_ms", "loop_lag_max_ms")
 STALL_SECONDS_AT_LEAST = 5.0
 """The silence of a simulated server is the machine's: a busy one needs this long, in real seconds."""
 
@@ -158,11 +159,11 @@ def _sections(
     }
     sections["client"] |= {
         **{name: outcome[name] for name in ("clients_started", "processes", "cpu_share", "drained")},
-        **{name: _times(outcome[name], factor) for name in ("loop_lag_mean_ms", "loop_lag_p99_ms", "drain_seconds")},
+        **{name: _times(outcome[name], factor) for name in (*LAGS, "drain_seconds")},
     }
     sections["server"] |= {
         "counters_before_s": (seen.before.t_s - opened_s) * factor,
-        "counters_after_s": (seen.after.t_s - opened_s) * factor,
+        "counters_after_s": (seen.after.t_s - opened_s) * factor if seen.after.counters else None,
         "requests_before": seen.before.counters.get(finished),
         "idle_running_max": idle.running_max if idle else None,
         "idle_grew": idle.grew if idle else None,

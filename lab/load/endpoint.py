@@ -15,9 +15,10 @@ import orjson
 
 from lab.errors import InputError
 from lab.load import apis
-from lab.load.events import MESSAGE_CHARACTERS, Fault
+from lab.load.events import Fault
+from lab.secrets import concealed, in_headers
 
-SECRET_CHARACTERS = 8
+MESSAGE_CHARACTERS = 300
 _HEADERS = {"Accept": "text/event-stream", "Content-Type": "application/json", "Connection": "keep-alive"}
 
 
@@ -48,7 +49,7 @@ class Endpoint:
         self.host = parts.hostname
         self.port = port or (443 if secure else 80)
         given = dict(headers or {})
-        self._secrets = {word for value in given.values() for word in value.split() if len(word) >= SECRET_CHARACTERS}
+        self._secrets = in_headers(given)
         path = parts.path.rstrip("/").removesuffix("/v1") + apis.get(api).path
         named = {name.lower() for name in given}
         usual = {"Host": parts.netloc.rpartition("@")[2]} | _HEADERS
@@ -65,9 +66,6 @@ class Endpoint:
         return b"%b%d\r\n\r\n%b" % (self._head, len(content), content)
 
     def presentable(self, fault: Fault) -> Fault:
-        """The fault without the values of the headers (servers quote the key they refuse), and not too long."""
-        text = fault.text
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        text = text[:MESSAGE_CHARACTERS]
+        """The fault without the secrets of the headers (servers quote the key they refuse); at most 300 characters."""
+        text = concealed(fault.text, self._secrets, MESSAGE_CHARACTERS)
         return fault if text == fault.text else Fault(fault.kind, text)

@@ -12,13 +12,15 @@ from typing import Any
 
 import orjson
 
-MESSAGE_CHARACTERS = 300
 DONE = b"[DONE]"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a request failed: a kind that is counted, and the words that came with it (at most 300 characters)."""
+    """Why a request failed: a kind that is counted, and the words that came with it.
+
+    They may hold a secret and be long, until `Endpoint.presentable` has made them fit for a record.
+    """
 
     kind: str
     text: str
@@ -29,20 +31,19 @@ class BrokenStream(Exception):
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
-        self.fault = Fault(kind, text[:MESSAGE_CHARACTERS])
+        self.fault = Fault(kind, text)
 
 
 def payloads(block: bytes) -> Iterator[bytes]:
     """The data of the events in `block`, which ends where an event ends.
 
     As https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation has it: comments
-    and unknown fields are skipped, several `data:` lines are one text, line ends are LF or CRLF. Raises
-    BrokenStream (`server-error`) for an `event: error` and for the `error:` lines of older llama.cpp servers.
+    and unknown fields are skipped, several `data:` lines are one text; line ends are LF here. Raises BrokenStream
+    (`server-error`) for an `event: error` and for the `error:` lines of older llama.cpp servers.
     """
     data: list[bytes] = []
     name = b""
     for line in [*block.split(b"\n"), b""]:
-        line = line.removesuffix(b"\r")
         if not line:
             if name == b"error":
                 raise BrokenStream("server-error", error_message(b"\n".join(data)) or "an error without words")
@@ -76,7 +77,7 @@ def dig(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def error_message(body: bytes) -> str:
-    """The server's own words in an error body, whichever of the usual shapes it has; at most 300 characters."""
+    """The server's own words in an error body, whichever of the usual shapes it has."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -84,5 +85,5 @@ def error_message(body: bytes) -> str:
     for path in (("error", "message"), ("message",), ("detail",), ("error",)):
         text = dig(value, path)
         if text:
-            return str(text)[:MESSAGE_CHARACTERS]
-    return body.decode(errors="replace").strip()[:MESSAGE_CHARACTERS]
+            return str(text)
+    return body.decode(errors="replace").strip()

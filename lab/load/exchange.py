@@ -10,16 +10,22 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 from lab.load.answer import Answer
-from lab.load.connection import STALE, Connection
+from lab.load.connection import STALE, Connection, Tail
 from lab.load.endpoint import Endpoint
 from lab.load.events import Fault, error_message
 
 __all__ = ["ABORTED", "Endpoint", "Exchange", "Fault", "Pool"]
 
+GRACE_SECONDS = 0.005
+"""How long after `[DONE]` an answer waits for the end of its HTTP body. Servers end it at once, and the connection can
+serve the next request; where it stays open, the next request takes another."""
 LINGER_SECONDS = 0.25
-"""How long after `[DONE]` the HTTP body may take to end. Servers end it at once; only then is the connection free."""
+"""How long such a body may stay open before its connection is closed."""
+OPEN_BODIES = 32
+"""So many may be open at once: each takes a file, of which a client process has few to spare. More are waited for."""
 LOST_CONNECTIONS = 3
 ERROR_BODY_BYTES = 65536
 ABORTED = Fault("aborted", "still running when the drain time was over; closed by the client")
@@ -35,6 +41,7 @@ class Pool:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
         self._lost = 0
 
     def exchange(
@@ -54,19 +61,37 @@ class Pool:
         else:
             connection.close()
 
+    def leave(self, connection: Connection) -> bool:
+        """Keep a connection once the body of its answer, which is complete, has ended; False: too many are open."""
+        if len(self._open) >= OPEN_BODIES:
+            return False
+        self._open.add(connection)
+        connection.leave(Tail(LINGER_SECONDS, partial(self._left, connection)))
+        return True
+
+    def _left(self, connection: Connection, reusable: bool) -> None:
+        self._open.discard(connection)
+        if reusable:
+            self.keep(connection)
+        else:
+            connection.close()
+
     def count(self, lost: bool) -> None:
         """A kept connection was lost when it was needed, or served once more."""
         self._lost += 1 if lost else -1
 
     def forget(self, connection: Connection) -> None:
         """A connection was closed."""
+        self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
 
     def close(self) -> None:
-        """Close the connections that are idle."""
+        """Close the connections that answer nobody."""
         while self._idle:
             self._idle.pop().close()
+        while self._open:
+            self._open.pop().close()
 
 
 class Exchange:
@@ -106,6 +131,7 @@ class Exchange:
         self._connecting: asyncio.Task | None = None
         self._connection: Connection | None = None
         self._body = b""
+        self._encoding = ""
         self._timer: asyncio.TimerHandle | None = None
         self._lingering = False
 
@@ -171,7 +197,7 @@ class Exchange:
     def take_status(self, status: int) -> None:
         """See `connection.Reader`."""
         self.status = status
-        self.streaming = self.streaming and status == 200
+        self.streaming = self.streaming and status == 200 and not self._encoding
 
     def take_header(self, name: bytes, value: bytes) -> None:
         """See `connection.Reader`."""
@@ -179,6 +205,8 @@ class Exchange:
             self.streaming = value.lower().startswith(b"text/event-stream")
         elif name == b"retry-after":
             self.retry_after_s = seconds_to_wait(value.decode("latin-1"))
+        elif name == b"content-encoding" and value.lower() != b"identity":
+            self._encoding = value.decode("latin-1")
 
     def take_body(self, body: bytes) -> None:
         """See `connection.Reader`."""
@@ -193,7 +221,7 @@ class Exchange:
         if not self._lingering:
             self._lingering = True
             self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.cut)
+            self._timer = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._leave)
 
     def finish(self, reusable: bool) -> None:
         """See `connection.Reader`."""
@@ -222,11 +250,25 @@ class Exchange:
             self._end(STALE)
         elif self.status != 200:
             kind = "rate-limited" if self.status == 429 else f"http-{self.status // 100}xx"
-            self._end(Fault(kind, error_message(self._body) or f"HTTP {self.status} without a message"))
+            words = f"a message in {self._encoding}" if self._encoding else error_message(self._body)
+            self._end(Fault(kind, words or f"HTTP {self.status} without a message"))
+        elif self._encoding:
+            text = f"the answer is compressed (Content-Encoding: {self._encoding}), which nobody asked for"
+            self._end(Fault("bad-http", f"{text}; switch that off in the server or the proxy before it"))
         elif not self.streaming:
             self._end(Fault("bad-sse", f"the answer is not an event stream: {error_message(self._body)}"))
         else:
             self._end(self.answer.close(time.monotonic()))
+
+    def _leave(self) -> None:
+        """The body stays open: the answer is complete without its end."""
+        if self._pool.leave(self._connection):
+            self._connection = None
+            if self.reused:
+                self._pool.count(lost=False)
+            self.cut()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.cut)
 
     def _check_stall(self) -> None:
         quiet = time.monotonic() - self._connection.heard_s

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 BINS_AT_LEAST, BINS_AT_MOST = 12, 60
 BIN_SECONDS = 2.0
+BURST_PARTS, BURST_SHARE = 500, 0.75
+"""Tokens that arrive within a five-hundredth of the window are one burst; a quarter of all come in larger ones."""
 
 
 def bin_count(seconds: float) -> int:
@@ -63,6 +65,38 @@ class Chunks:
         index = (self.t_s[self.inside] / self.seconds * count).astype(np.int64).clip(0, count - 1)
         return np.bincount(index, weights=self.tokens[self.inside], minlength=count) * count / self.seconds
 
+    def share_of_window(self, chosen: np.ndarray) -> float | None:
+        """The share of the window's tokens that these requests gave; None where none arrived."""
+        of_them = np.repeat(chosen, self.lengths) & self.inside
+        return float(self.tokens[of_them].sum() / self.window_tokens) if self.window_tokens else None
+
+    def burst_share(self) -> float:
+        """The share of the window's tokens that one burst brings, where a quarter of them come in bursts that large.
+
+        It bounds what the throughput may be off by: as many bursts as by chance fall into the window. Single pauses,
+        after which much arrives at once, are no pace and leave it as it is.
+        """
+        if not self.window_tokens:
+            return 0.0
+        places, tokens = self.t_s[self.inside] / self.seconds * BURST_PARTS, self.tokens[self.inside]
+        # Twice, half a part apart: a burst on the edge of two parts is whole in the other division.
+        parts = [np.bincount((places + shift).astype(np.int64), weights=tokens) for shift in (0.0, 0.5)]
+        return max(_typical(part) for part in parts) / self.window_tokens
+
+    def first_s(self) -> np.ndarray:
+        """The first arrival of each request; NaN for one without any."""
+        return self._of_each(self._starts[:-1])
+
+    def last_s(self) -> np.ndarray:
+        """The last arrival of each request; NaN for one without any."""
+        return self._of_each(self._starts[1:] - 1)
+
+    def _of_each(self, places: np.ndarray) -> np.ndarray:
+        times_s = np.full(len(places), np.nan)
+        begun = self.lengths > 0
+        times_s[begun] = self.t_s[places[begun]]
+        return times_s
+
     def gaps_s(self) -> np.ndarray:
         """Seconds between successive chunks of one request, where the later one arrived in the window."""
         follows = np.ones(len(self.t_s), dtype=bool)
@@ -99,6 +133,13 @@ class Chunks:
         largest = np.zeros(len(self.lengths), dtype=np.int64)
         largest[filled] = np.maximum.reduceat(others, self._starts[:-1][filled])
         return int((self.tokens[last] - largest[several]).clip(min=0).sum())
+
+
+def _typical(bursts: np.ndarray) -> float:
+    """The size such that BURST_SHARE of all tokens come in bursts of at most that."""
+    sizes = np.sort(bursts)
+    reached = np.cumsum(sizes)
+    return float(sizes[np.searchsorted(reached, BURST_SHARE * reached[-1])])
 
 
 def _lists(column: pd.Series) -> list:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lab.load.figures_chunks import Chunks, bin_count
 from lab.load.figures_flight import Flight
+from lab.load.figures_uncounted import CHUNKS, SCALED
 from lab.load.record_columns import mean, numbers, share, total
 from lab.load.steady import trend
 
@@ -87,13 +88,17 @@ def _full(requests: Requests, output_tokens: int | None) -> np.ndarray:
 def counts(requests: Requests, chunks: Chunks, output_tokens: int | None, ignore_eos: bool) -> dict[str, Any]:
     """Requests, tokens and chunks over the whole trial, and the shares of what went wrong among them.
 
-    Mean lengths are those of complete requests that asked in full.
+    Mean lengths are those of complete requests that asked in full. Of the window's tokens, scaled_tokens_share and
+    uncounted_tokens_share were not counted: see `lab.load.figures_uncounted`. max_tokens_most: the largest cap.
     """
     table, complete = requests.table, requests.complete
     failed = table[~complete & ~requests.aborted]
     asked = numbers(table, "max_tokens")
     full = _full(requests, output_tokens)
     sources = sorted(set(table.tokens_source[complete].dropna()))
+    guessed = {name: chunks.share_of_window((table.tokens_source == name).to_numpy()) for name in (CHUNKS, SCALED)}
+    if guessed[SCALED]:
+        sources.append(SCALED)
     produced = int(np.nansum(requests.output_tokens))
     carried = int(chunks.lengths.sum())
     repeats = table.repeats.dropna()
@@ -114,6 +119,9 @@ def counts(requests: Requests, chunks: Chunks, output_tokens: int | None, ignore
         "reasoning_tokens": total(table, "reasoning_tokens"),
         "reasoning_seen": bool(table.reasoning_seen.fillna(False).astype(bool).any()),
         "tokens_source": " + ".join(sources) or None,
+        "scaled_tokens_share": guessed[SCALED],
+        "uncounted_tokens_share": guessed[CHUNKS],
+        "max_tokens_most": int(np.nanmax(asked)) if (~np.isnan(asked)).any() else None,
         "prompts_reused": int(table.prompt.duplicated().sum()),
         "chunks": carried,
         "tokens_per_chunk": float(chunks.tokens.sum()) / carried if carried else None,
@@ -226,10 +234,14 @@ def _early(requests: Requests, name: str, values_s: np.ndarray) -> dict[str, flo
 
 
 def _cached(table: pd.DataFrame) -> dict[str, float | None]:
-    """Cached tokens that nearly every request had (a shared template), per request, where the server tells."""
-    cached = numbers(table, "cached_tokens")
-    cached = cached[~np.isnan(cached)]
-    return {"cached_tokens_common": float(np.quantile(cached, CACHED_COMMON_QUANTILE)) if len(cached) else None}
+    """Cached tokens that nearly every request had (a shared template), and their share of all prompts, where the server
+    tells request by request; one that tells of no cached tokens had none."""
+    cached, asked = numbers(table, "cached_tokens"), np.nansum(numbers(table, "prompt_tokens"))
+    told = cached[~np.isnan(cached)]
+    return {
+        "cached_tokens_common": float(np.quantile(told, CACHED_COMMON_QUANTILE)) if len(told) else None,
+        "cached_share": float(told.sum() / asked) if len(told) and asked else None,
+    }
 
 
 def _sd(values: np.ndarray) -> float | None:

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lab.load.figures_flight import Flight
+from lab.observe.machine import KEYS
+from lab.observe.timeline import GAUGES, RANKS, STAMPS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GAUGES = ("running", "waiting", "kv_usage")
 # Samples around the opening of the window that must all show requests that are not ours: a single odd one may not.
 OPENING_SAMPLES = 3
+# A counter that falls by so much was reset.
+FALL = 0.5
 
 
 class Samples:
@@ -67,10 +70,13 @@ class Samples:
         values = self.column(name)[self.inside]
         return float(np.nanmax(values)) if (~np.isnan(values)).any() else None
 
-    def growth(self, name: str) -> float | None:
+    def growth(self, name: str, appears: bool = False) -> float | None:
         """What a counter grew by in the window, interpolated at its ends; None unless samples reach around it, and
-        when it fell."""
+        when it fell. One that `appears` with its first event was 0 in the answers before."""
         values = self.column(name)
+        if appears and not np.isnan(values).all():
+            before = np.arange(len(values)) < np.argmin(np.isnan(values))
+            values = np.where(before & ~np.isnan(self.column("running")), 0.0, values)
         known = ~np.isnan(values)
         t_s, values = self.t_s[known], values[known]
         if len(t_s) < 2 or t_s[0] > 0 or t_s[-1] < self.seconds or (np.diff(values) < 0).any():
@@ -84,10 +90,18 @@ class Samples:
         values = values[~np.isnan(values)]
         return len(values) > 0 and not values.any()
 
-    def fell(self, name: str) -> bool:
-        """Whether a counter was reset between two samples."""
-        values = self.column(name)
-        return bool((np.diff(values[~np.isnan(values)]) < 0).any())
+    def fallen(self) -> list[str]:
+        """The server's counters that were reset between two samples; less than half an event is rounding."""
+        names = sorted({*self.frame.columns} - {*STAMPS, *GAUGES, RANKS, *KEYS})
+        columns = {name: self.column(name) for name in names}
+        return [name for name, values in columns.items() if (np.diff(values[~np.isnan(values)]) <= -FALL).any()]
+
+    def staircase(self, name: str) -> float | None:
+        """By how much the largest rise of a counter between two samples in the window is above the median one: what a
+        counter that moves now and then may be behind."""
+        values = self.column(name)[self.inside]
+        rises = np.diff(values[~np.isnan(values)])
+        return float(rises.max() - np.median(rises)) if len(rises) else None
 
 
 def server_figures(
@@ -99,17 +113,25 @@ def server_figures(
     window_tokens: int,
     ranks: int | None,
 ) -> dict[str, Any]:
-    """The section `server` as far as it follows from the tables; `cores` and CPU times are real, not virtual."""
+    """The section `server` as far as it follows from the tables; `cores` and CPU times are real, not virtual.
+
+    Where a counter fell the server began to count anew, and nothing is known of how much any of them grew.
+    """
+    fell = samples.fallen()
+    if fell:
+        delta, live_counters = {}, ()
     answered = samples.t_s[~np.isnan(samples.column("running"))]
     cpu_seconds = samples.growth("server_cpu_s")
-    growth = {name: samples.growth(name) for name in sorted(live_counters)}
+    growth = {name: samples.growth(name, appears=True) for name in sorted(live_counters)}
     return {
         "running": samples.mean("running"),
         "waiting": samples.mean("waiting"),
         "running_max": samples.most("running"),
         "waiting_max": samples.most("waiting"),
         "waiting_p10": samples.quantile("waiting", 0.1),
+        "running_p10": samples.quantile("running", 0.1),
         "running_p95": samples.quantile("running", 0.95),
+        "rank_running_p95": samples.quantile("rank_running_max", 0.95),
         "samples": int(((answered >= 0) & (answered < samples.seconds)).sum()),
         "sampled_from_s": float(answered[0]) if len(answered) else None,
         "sampled_to_s": float(answered[-1]) if len(answered) else None,
@@ -125,7 +147,9 @@ def server_figures(
         "cpu_ms_per_token": 1000 * cpu_seconds / window_tokens if cpu_seconds and window_tokens else None,
         "load_1m": samples.mean("load_1m"),
         "machine_cpu_pct": samples.mean("machine_cpu_pct"),
-        "restarted": any(samples.fell(name) for name in delta),
+        "restarted": bool(fell),
+        "fell": fell,
+        "output_tokens_staircase": samples.staircase("output_tokens"),
         **_at_open(samples, flight),
     }
 

@@ -106,6 +106,7 @@ class Loop(ABC):
             "clients_started": self._started_when_warm,
             "loop_lag_mean_ms": self._self_watch.loop_lag_mean_ms,
             "loop_lag_p99_ms": self._self_watch.loop_lag_p99_ms,
+            "loop_lag_max_ms": self._self_watch.loop_lag_max_ms,
             "cpu_share": self._self_watch.cpu_share,
             "drained": self._failure is None and not aborted,
             "drain_seconds": None if self.closed_s is None else max(0.0, self._drained_s - self.closed_s),
@@ -162,7 +163,9 @@ class Loop(ABC):
     def _request(self, number: int, client: int, due_s: float, max_tokens: int) -> Request:
         job = self.job
         prompt = number % len(job.items)
-        request = Request(number, client, job.process, prompt, max_tokens, due_s, Answer(job.api, job.tokens_path))
+        request = Request(
+            number, client, job.process, prompt, max_tokens, due_s, Answer(job.api, job.tokens_path, max_tokens)
+        )
         self.requests.append(request)
         return request
 

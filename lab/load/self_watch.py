@@ -14,16 +14,18 @@ BEAT_SECONDS = 0.02
 
 
 class SelfWatch:
-    """The client's own state in the window: `loop_lag_mean_ms`, `loop_lag_p99_ms`, `cpu_share`; None before its end.
+    """The client's own state in the window: `loop_lag_mean_ms`, `loop_lag_p99_ms`, `loop_lag_max_ms`, `cpu_share`;
+    None before its end.
 
     loop_lag: how late the event loop wakes, of a wake each 20 ms; its mean is how long what arrives at any moment lies
-    unread; cpu_share: CPU time over time, 1 is one core, None
+    unread, its maximum for how long the client saw nothing at all; cpu_share: CPU time over time, 1 is one core, None
     when the loop came too late to see any of the window.
     """
 
     def __init__(self) -> None:
         self.loop_lag_mean_ms: float | None = None
         self.loop_lag_p99_ms: float | None = None
+        self.loop_lag_max_ms: float | None = None
         self.cpu_share: float | None = None
 
     async def until(self, end_s: float, due_s: float) -> None:
@@ -44,6 +46,7 @@ class SelfWatch:
             gc.enable()
         self.loop_lag_mean_ms = 1000 * sum(lags_s) / len(lags_s)
         self.loop_lag_p99_ms = percentile_ms(lags_s, 0.99)
+        self.loop_lag_max_ms = 1000 * max(lags_s)
         if start_s < end_s:
             self.cpu_share = (time.process_time() - cpu_s) / (time.monotonic() - start_s)
 

@@ -10,7 +10,7 @@ level of the throughput nor on the time of day: token counts times a constant, o
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,9 @@ STEP_SIDE = 3
 STEP_RESIDUALS, STEP_RESIDUALS_OF_FEW = 4.0, 72.0
 # It is also more than one token of the whole batch more or less in each bin, as a slow server may have for seconds.
 BATCH_STEP_S = 0.125
+# The throughput is known to a burst of tokens more or less: larger shares of the window's tokens than this are no
+# measurement of it.
+BURST_MOST = 0.05
 # A sum of squares below this, in units of the level, is rounding.
 ROUNDING = 1e-14
 # A window of exactly the length asked for is a difference of two clock readings, and may come out a trifle shorter.
@@ -81,7 +84,7 @@ class Step:
 @dataclass(frozen=True)
 class Steady:
     """outcome: `found`, `drifting` or `too-short`, with a reason; the figures are those of the trend, also where the
-    reason is a step, and None where there is no series.
+    reason is a step, and None where there is no series. burst_pct: what one burst brings of the window's tokens.
     """
 
     outcome: str
@@ -91,14 +94,18 @@ class Steady:
     trend_pct: float | None = None
     p_value: float | None = None
     cv_pct: float | None = None
+    burst_pct: float | None = None
 
     def record(self) -> dict[str, Any]:
         """As it stands in trial.json."""
         return asdict(self)
 
 
-def steadiness(bins_tok_s: np.ndarray | None, seconds: float, min_steady_seconds: float) -> Steady:
-    """Judge equal time bins of a window of `seconds`; the bins hold tokens per second (any constant factor will do).
+def steadiness(
+    bins_tok_s: np.ndarray | None, seconds: float, min_steady_seconds: float, burst_share: float = 0.0
+) -> Steady:
+    """Judge equal time bins of a window of `seconds`; the bins hold tokens per second (any constant factor will do);
+    `burst_share` of all tokens arrive in one instant. A window of too few bursts is too short to tell.
 
     Raises ValueError without token counts: steadiness of an unknown throughput is not guessed.
     """
@@ -110,6 +117,19 @@ def steadiness(bins_tok_s: np.ndarray | None, seconds: float, min_steady_seconds
         return Steady(TOO_SHORT, reason, seconds, len(bins))
     if not bins.any():
         return Steady(TOO_SHORT, "no token arrived in the window", seconds, len(bins))
+    judged = _judged(bins, seconds)
+    if judged.outcome == FOUND and burst_share > BURST_MOST:
+        longer_s = seconds * burst_share / BURST_MOST
+        reason = (
+            f"tokens arrive in bursts of {burst_share:.0%} of all in the window, so the throughput is off by as much; "
+            f"{longer_s:.0f} s would bring it below {BURST_MOST:.0%}"
+        )
+        judged = replace(judged, outcome=TOO_SHORT, reason=reason)
+    return replace(judged, burst_pct=100 * burst_share)
+
+
+def _judged(bins: np.ndarray, seconds: float) -> Steady:
+    """Whether there is a trend or a step."""
     found = trend(bins)
     cv_pct = 100 * float(bins.std(ddof=1) / bins.mean())
     over = f"over {len(bins)} bins of {seconds / len(bins):.3g} s"

@@ -18,10 +18,13 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from lab.load.figures_batch import fitted
 from lab.load.figures_chunks import Chunks
 from lab.load.figures_latency import latencies, tpot_trend
 from lab.load.figures_requests import Requests, counts, flow, measured_lengths, shares_of_window
 from lab.load.figures_server import Samples, server_figures
+from lab.load.figures_silence import silences
+from lab.load.figures_uncounted import scaled
 from lab.load.record_columns import total
 from lab.load.steady import steadiness
 from lab.observe.machine_section import machine_section
@@ -61,15 +64,19 @@ def summarise(
     ValueError for chunks without token counts.
     """
     seconds = (closed_s - opened_s) * time_factor
-    sent = Requests(requests, opened_s, seconds, time_factor)
+    sent = Requests(scaled(requests), opened_s, seconds, time_factor)
     chunks = Chunks(sent.table, opened_s, seconds, time_factor)
     samples = Samples(timeline, opened_s, seconds, time_factor)
     bins_tok_s = chunks.bins_tok_s()
+    flowing = flow(sent, concurrency, arrivals, rate_rps)
+    level = concurrency if arrivals == CLOSED else max(1, math.ceil(flowing["littles_law"]))
+    times = latencies(sent, chunks, level)
     client = {
-        **flow(sent, concurrency, arrivals, rate_rps),
+        **flowing,
         **counts(sent, chunks, output_tokens, ignore_eos),
         **measured_lengths(sent, output_tokens),
         **shares_of_window(sent),
+        **silences(sent, chunks, samples, times["chunk_gap_p50_ms"]),
         "window_tokens": chunks.window_tokens,
         "bins_tok_s": [float(value) for value in bins_tok_s],
     }
@@ -81,7 +88,8 @@ def summarise(
         window_tokens=chunks.window_tokens,
         ranks=ranks,
     )
-    level = concurrency if arrivals == CLOSED else max(1, math.ceil(client["littles_law"]))
+    server |= fitted(samples, chunks)
+    delta, window_delta = server["delta"], server["window_delta"]
     rate = chunks.window_tokens / seconds if chunks.window_tokens else None
     return {
         "window": {
@@ -94,19 +102,26 @@ def summarise(
         "metrics": {
             "output_tok_s": rate,
             "tok_s_per_user": rate / level if rate is not None else None,
-            **latencies(sent, chunks, level),
+            **times,
             "request_rps": client["completed_in_window"] / seconds,
-            **_acceptance(sent.table, delta, server["window_delta"]),
+            **_acceptance(sent.table, delta, window_delta),
             "mean_context_tokens": chunks.mean_context(),
-            "prefix_hit_share": _prefix_hits(delta, server["window_delta"]),
+            "prefix_hit_share": _prefix_hits(client, delta, window_delta),
         },
-        "steady": {**steadiness(bins_tok_s, seconds, min_steady_seconds).record(), **tpot_trend(sent, level)},
+        "steady": {
+            **steadiness(bins_tok_s, seconds, min_steady_seconds, chunks.burst_share()).record(),
+            **tpot_trend(sent, level),
+        },
     }
 
 
 def counter_delta(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Growth of the counters known at both ends; one that fell was reset in between and is left out."""
-    return {name: after[name] - value for name, value in before.items() if after.get(name, -math.inf) >= value}
+    """Growth of the counters; one that fell was reset in between and is left out.
+
+    Some counters have no value before their first event: one that a server with others gained in between began at 0.
+    """
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()} if before else {}
+    return {name: value for name, value in grown.items() if value >= 0}
 
 
 def _acceptance(
@@ -141,12 +156,14 @@ def _tokens_per_step(delta: dict[str, float]) -> float | None:
     return (tokens - requests) / steps if steps and tokens is not None and requests is not None else None
 
 
-def _prefix_hits(delta: dict[str, float], window_delta: dict[str, float]) -> float | None:
+def _prefix_hits(client: dict[str, Any], delta: dict[str, float], window_delta: dict[str, float]) -> float | None:
     """Share of the looked-up prompt tokens that a prefix cache held, in the window or else over the whole trial; from
-    cached and computed prompt tokens where the server counts no look-ups."""
+    cached and computed prompt tokens where the server counts no look-ups; from its answers where it counts neither."""
     for counters in (window_delta, delta):
         hits, queries = counters.get("prefix_hits"), counters.get("prefix_queries")
         if hits is not None and queries:
             return hits / queries
     cached, computed = delta.get("cached_tokens"), delta.get("prompt_tokens")
-    return cached / (cached + computed) if cached is not None and computed is not None and cached + computed else None
+    if cached is not None and computed is not None and cached + computed:
+        return cached / (cached + computed)
+    return client["cached_share"]

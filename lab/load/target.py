@@ -86,28 +86,38 @@ def clock_offset(target: Target) -> dict[str, float | None]:
 
 
 def read(target: Target) -> Reading:
-    from lab.observe.timeline import UNANSWERED
+    """The counters before the load; raises LoadFailed when the server does not answer for some seconds."""
+    from lab.observe.timeline import UNANSWERED, patiently
 
     try:
-        counters = dict(target.sample().counters)
+        counters = dict(patiently(target.sample).counters)
     except UNANSWERED as error:
         raise LoadFailed(f"the server does not answer for itself: {error}") from error
     return Reading(time.monotonic(), counters)
 
 
 def read_settled(target: Target) -> Reading:
-    """The counters after the last response, once they stand still and nothing runs: some move only as requests end."""
+    """The counters after the last response, once they stand still and nothing runs: some move only as requests end.
+
+    Without an answer for some seconds there are none: the window has been measured. Raises LoadFailed when the server's
+    process, when it is on this machine, has ended.
+    """
+    from lab.observe.machine import is_running
     from lab.observe.timeline import UNANSWERED
 
     end_s = time.monotonic() + SETTLE_SECONDS
-    last: dict[str, float] | None = None
+    last: Reading | None = None
     while True:
         try:
             sample = target.sample()
         except UNANSWERED as error:
-            raise LoadFailed(f"the server does not answer for itself: {error}") from error
-        reading = Reading(time.monotonic(), dict(sample.counters))
-        if (reading.counters == last and not sample.running) or reading.t_s >= end_s:
-            return reading
-        last = reading.counters
+            if target.pid is not None and not is_running(target.pid):
+                raise LoadFailed(f"the server process {target.pid} ended during the trial") from error
+        else:
+            reading = Reading(time.monotonic(), dict(sample.counters))
+            if last is not None and reading.counters == last.counters and not sample.running:
+                return reading
+            last = reading
+        if time.monotonic() >= end_s:
+            return last or Reading(time.monotonic(), {})
         time.sleep(SETTLE_STEP_SECONDS)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Section = Mapping[str, Any]
+MOST = 2**31 - 1
+"""A count beyond is none: the table of requests holds 32 bits, and no request has so many tokens."""
 
 
 @dataclass(slots=True)
@@ -136,7 +138,7 @@ def _part(section: Section, name: str) -> Section:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST else None
 
 
 def _scaled(value: Any, factor: float = 1.0) -> float | None:

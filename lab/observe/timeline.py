@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lab import files
 from lab.errors import LabError
@@ -30,6 +30,8 @@ RANKS = "rank_running_max"
 SLOWEST_INTERVAL_S = 0.5
 SAMPLES_PER_WINDOW = 16
 IDLE_INTERVAL_S = 0.1
+PATIENCE_S = 5.0
+"""How long a server may fail to answer for itself, beside the load, before it counts as gone."""
 WORK = ("prompt_tokens", "output_tokens", "requests_finished")
 UNANSWERED = (OSError, LabError)
 
@@ -132,14 +134,27 @@ class IdleLook:
     grew: dict[str, float]
 
 
+def patiently(ask: Callable[[], Any]) -> Any:
+    """What a server answers, asked again when it does not, for some seconds; raises what the last try raised."""
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except UNANSWERED:
+            if time.monotonic() >= end_s:
+                raise
+        time.sleep(IDLE_INTERVAL_S)
+
+
 def idle_look(sample: Callable[[], Sample], seconds: float) -> IdleLook:
-    """Look at a server that we leave alone for `seconds`. Raises what `sample` raises when it does not answer."""
+    """Look at a server that we leave alone for `seconds`. Raises what `sample` raises when it does not answer for some
+    seconds."""
     end_s = time.monotonic() + seconds
-    first = latest = sample()
+    first = latest = patiently(sample)
     seen = [first]
     while (rest_s := end_s - time.monotonic()) > 0:
         time.sleep(min(IDLE_INTERVAL_S, rest_s))
-        seen.append(latest := sample())
+        seen.append(latest := patiently(sample))
     held = [one.running + (one.waiting or 0) for one in seen if one.running is not None]
     rises = {name: latest.counters.get(name, 0.0) - first.counters.get(name, 0.0) for name in WORK}
     return IdleLook(max(held, default=None), {name: rise for name, rise in rises.items() if rise > 0})

@@ -6,49 +6,95 @@ prints.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from lab.audit import INVALID
+from lab.load.figures_latency import REQUESTS_FOR_P99, REQUESTS_PER_CLIENT
 from lab.report.words import MISSING, percent
 
 if TYPE_CHECKING:
     from lab.check import Checked
 
-WIDTH = 100
+WIDTH, WIDTH_MIN = 100, 50
 LABEL = 11
+SECONDS_MARGIN, SECONDS_STEP = 1.1, 10
+"""A longer window that is advised: a little more than the rate asks for, in round numbers."""
+SEVERAL_TOKENS = 1.05
+"""Tokens a chunk from which chunks are more than single tokens."""
+RATE_STANDS = ("batch-cap", "kv-bound")
+"""Codes that make the concurrency untrue, and not the tokens a second of what ran."""
+FOREIGN, NOT_BELIEVED = "foreign-traffic", "not to be believed"
+NOT_A_RESULT = "findings (invalid: do not quote the figures above as a result at this concurrency)"
 
 
-def render(checked: Checked) -> str:
-    """The whole page, for a terminal of a hundred columns or more; ends with a line break."""
-    trial, server, metrics = checked.trial, checked.trial.server, checked.trial.metrics
-    facts, client = trial.launch.effective, trial.client
-    build = f" {facts['version']}" if facts.get("version") else ""
-    lines = [
-        f"{checked.engine}{build} · {checked.model} · {checked.server_url}",
+def render(checked: Checked, width: int = WIDTH) -> str:
+    """The whole page, for a terminal of that many columns, at most a hundred; ends with a line break."""
+    page = _Page(max(WIDTH_MIN, min(WIDTH, width)))
+    trial, facts = checked.trial, checked.trial.launch.effective
+    page.title([f"{checked.engine} {checked.version or ''}".rstrip(), checked.model, checked.server_url])
+    page.blank()
+    page.wrapped("", "   ".join(_account(checked)))
+    if facts.get("cap_source"):
+        page.entry("cap" if facts.get("cap") is None else "cap set by", facts["cap_source"])
+    page.entry("diagnosis", f"{checked.diagnosis.name}: {checked.diagnosis.text}")
+    if checked.diagnosis.fix:
+        page.entry("to do", checked.diagnosis.fix)
+    page.blank()
+    page.entry("output", _output(checked))
+    ttft, tpot = _latency(checked, "ttft"), _latency(checked, "tpot")
+    for label, text in [("TTFT, TPOT", ttft)] if ttft == tpot else [("TTFT", ttft), ("TPOT", tpot)]:
+        page.entry(label, text)
+    page.entry("cache", _cache(trial))
+    page.entry("drafts", _drafts(trial))
+    findings = [code for code in checked.codes if code.code != checked.diagnosis.code]
+    if findings:
+        page.blank()
+        page.wrapped("", NOT_A_RESULT if any(code.severity == INVALID for code in findings) else "findings")
+        for code in findings:
+            page.wrapped(f"  {code.severity:<8} ", f"{code.code}: {code.text}")
+    if checked.missing:
+        page.blank()
+        for text in checked.missing:
+            page.entry("unseen", text)
+    page.blank()
+    client = trial.client
+    page.wrapped(
         "",
-        *_wrapped(
-            "",
-            f"asked {trial.concurrency}   ran {number(server['running'])}   waited {number(server['waiting'])}   "
-            f"in flight at the client {number(client['littles_law'])}   cap {_cap(facts)}",
-        ),
-        *_entry("diagnosis", f"{checked.diagnosis.name}: {checked.diagnosis.text}"),
-        *(_entry("to do", checked.diagnosis.fix) if checked.diagnosis.fix else []),
-        "",
-        *_entry("output", _output(trial)),
-        *_entry("TTFT", _latency(metrics, "ttft", trial)),
-        *_entry("TPOT", _latency(metrics, "tpot", trial)),
-        *_entry("cache", _cache(server, metrics, facts)),
-        *_entry("drafts", _drafts(metrics, facts)),
-    ]
-    if checked.codes:
-        lines += ["", "findings"]
-        for code in checked.codes:
-            lines += _wrapped(f"  {code.severity:<8} ", f"{code.code}: {code.text}")
-    for text in checked.missing:
-        lines += _wrapped("  unseen   ", text)
-    window = trial.window
-    lines += ["", f"{window['seconds']:g} s window, {checked.seconds:.0f} s in all; nothing was written or restarted"]
-    return "\n".join(lines) + "\n"
+        f"{client['sent']} requests sent, {client['failed']} failed; {trial.window['seconds']:g} s window, "
+        f"{checked.seconds:.0f} s in all; nothing was written or restarted",
+    )
+    return page.text()
+
+
+class _Page:
+    """Lines of at most so many columns."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._lines: list[str] = []
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def blank(self) -> None:
+        self._lines.append("")
+
+    def title(self, parts: list[str]) -> None:
+        """On one line, or one line for each part where that is too long."""
+        whole = " · ".join(parts)
+        for line in [whole] if len(whole) <= self._width else parts:
+            self.wrapped("", line)
+
+    def entry(self, label: str, text: str) -> None:
+        self.wrapped(f"{label:<{LABEL}}", text)
+
+    def wrapped(self, head: str, text: str) -> None:
+        indent = " " * len(head)
+        self._lines += textwrap.wrap(
+            text, self._width, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
+        )
 
 
 def number(value: float | None, decimals: int = 1) -> str:
@@ -56,52 +102,103 @@ def number(value: float | None, decimals: int = 1) -> str:
     return MISSING if value is None else f"{value:,.{decimals}f}"
 
 
-def _entry(label: str, text: str) -> list[str]:
-    return _wrapped(f"{label:<{LABEL}}", text)
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
-
-
-def _cap(facts: dict[str, Any]) -> str:
-    cap, source = facts.get("cap"), facts.get("cap_source")
-    return f"{MISSING if cap is None else f'{cap:g}'}{f' ({source})' if source else ''}"
-
-
-def _output(trial: Any) -> str:
-    metrics, running = trial.metrics, trial.server["running"]
-    text = f"{number(metrics['output_tok_s'])} tok/s"
-    if running and metrics["output_tok_s"] is not None:
-        text += f", {number(metrics['output_tok_s'] / running)} for each running request"
-    return f"{text} (counted by {trial.client['tokens_source'] or 'nobody'})"
-
-
-def _latency(metrics: dict[str, Any], name: str, trial: Any) -> str:
-    """Median and 99th percentile in milliseconds; why they are missing, where they are."""
-    median, tail = metrics[f"{name}_p50_ms"], metrics[f"{name}_p99_ms"]
-    if median is None:
-        found, needed = metrics["requests_in_window"], 5 * trial.concurrency
-        return f"{MISSING} ({found} requests in the window, {needed} are needed: give it more --seconds)"
-    return f"p50 {number(median)} ms" + (f"   p99 {number(tail)} ms" if tail is not None else "")
-
-
-def _cache(server: dict[str, Any], metrics: dict[str, Any], facts: dict[str, Any]) -> str:
-    hits, use = metrics["prefix_hit_share"], server["kv_usage_max"]
-    room = facts.get("kv_tokens")
-    parts = [
-        f"prefix hits {MISSING if hits is None else f'{percent(100 * hits)} %'}",
-        f"KV use at most {MISSING if use is None else f'{percent(100 * use)} %'}"
-        + (f" of {room:,.0f} tokens" if room else ""),
+def _account(checked: Checked) -> list[str]:
+    trial = checked.trial
+    cap = trial.launch.effective.get("cap")
+    return [
+        f"asked {trial.concurrency}",
+        f"ran {number(trial.server['running'])}",
+        f"waited {number(checked.waited)}",
+        f"cap {MISSING if cap is None else f'{cap:g}'}",
+        f"in flight at the client {number(trial.client['littles_law'])}",
     ]
-    return "   ".join(parts)
 
 
-def _drafts(metrics: dict[str, Any], facts: dict[str, Any]) -> str:
-    if facts.get("speculative") is False:
-        return "none: no speculative decoding"
+def _output(checked: Checked) -> str:
+    trial = checked.trial
+    rate, ran, ours = trial.metrics["output_tok_s"], trial.server["running"], trial.client["littles_law"]
+    text = f"{number(rate)} tok/s"
+    foreign = any(code.code == FOREIGN for code in checked.codes)
+    if rate is not None and ran and ours and not foreign:
+        text += f", {number(rate / min(ran, ours))} for each running request"
+    explained = None if checked.diagnosis.name == NOT_BELIEVED else checked.diagnosis.code
+    invalid = [code.code for code in checked.codes if code.severity == INVALID]
+    doubts = [code for code in invalid if code != explained and code not in RATE_STANDS]
+    return f"{text} ({_counted_by(trial.client['tokens_source'])}){_doubtful(doubts)}"
+
+
+def _counted_by(source: str | None) -> str:
+    if source is None:
+        return "nobody counted them"
+    if "chunks" in source.split(" + "):
+        return "the server sends no count: taken as one token a chunk"
+    return "counted by the server"
+
+
+def _doubtful(codes: list[str]) -> str:
+    return f"   doubtful: {', '.join(codes)}" if codes else ""
+
+
+def _latency(checked: Checked, name: str) -> str:
+    """Median and 99th percentile in milliseconds; why they are missing, where they are."""
+    trial, metrics = checked.trial, checked.trial.metrics
+    median, tail = metrics[f"{name}_p50_ms"], metrics[f"{name}_p99_ms"]
+    needed = REQUESTS_PER_CLIENT * trial.concurrency
+    if median is None:
+        return f"{MISSING} ({_why_no_median(trial, name, needed)})"
+    text = f"p50 {number(median)} ms   p99 "
+    if tail is not None:
+        text += f"{number(tail)} ms"
+    else:
+        why = _too_few(trial, max(needed, REQUESTS_FOR_P99)) or "the slowest had no end when the check ended"
+        text += f"{MISSING} ({why})"
+    return text + _doubtful([code.code for code in checked.codes if f"{name}_p50_ms" in code.withdraws])
+
+
+def _why_no_median(trial: Any, name: str, needed: int) -> str:
+    if (trial.client[f"zero_{name}_share"] or 0.0) > 0.5:
+        return {
+            "ttft": "the first token of most requests has no time",
+            "tpot": "most answers came in one piece, so no time passed between their tokens",
+        }[name]
+    return _too_few(trial, needed) or "most requests had not come that far when the check ended"
+
+
+def _too_few(trial: Any, needed: int) -> str | None:
+    """How many requests are needed, and the window that would bring them; None where there were enough."""
+    found, seconds = trial.metrics["requests_in_window"], trial.window["seconds"]
+    if found >= needed:
+        return None
+    if not found:
+        return f"no request began in the window, {needed} are needed: give it more --seconds"
+    longer = math.ceil(SECONDS_MARGIN * seconds * needed / found / SECONDS_STEP) * SECONDS_STEP
+    return f"{found} requests began in the window, {needed} are needed: --seconds {longer}"
+
+
+def _cache(trial: Any) -> str:
+    """Hits say little of a cache that the lab's prompts are made not to hit."""
+    facts, use, hits = trial.launch.effective, trial.server["kv_usage_max"], trial.metrics["prefix_hit_share"]
+    room = f"{facts['kv_tokens']:,.0f} tokens" if facts.get("kv_tokens") else ""
+    filled = "KV use not shown" + (f" (room for {room})" if room else "")
+    if use is not None:
+        filled = f"KV use at most {percent(100 * use)} %" + (f" of {room}" if room else "")
+    if facts.get("prefix_caching") is False:
+        return f"{filled}   prefix cache off"
+    known = "prefix cache on, " if facts.get("prefix_caching") else "prefix cache: "
+    said = "hits not shown" if hits is None else f"{percent(100 * hits)} % hits"
+    return f"{filled}   {known}{said} (the lab's prompts are all different on purpose)"
+
+
+def _drafts(trial: Any) -> str:
+    metrics, each = trial.metrics, trial.client["tokens_per_chunk"]
     share, length = metrics["acceptance"], metrics["acceptance_length"]
-    if share is None and length is None:
-        return MISSING
-    accepted = "" if share is None else f"{percent(100 * share)} % accepted   "
-    return f"{accepted}{'' if length is None else f'{length:.2f} tokens a step'}".rstrip()
+    if share is not None or length is not None:
+        accepted = "" if share is None else f"{percent(100 * share)} % accepted   "
+        return f"{accepted}{'' if length is None else f'{length:.2f} tokens a step'}".rstrip()
+    if trial.launch.effective.get("speculative"):
+        return f"{MISSING} (speculative decoding is on; the server's counters do not tell how many drafts it kept)"
+    if trial.launch.effective.get("speculative") is None:
+        return f"{MISSING} (the server does not show whether it decodes speculatively)"
+    if each is not None and each > SEVERAL_TOKENS:
+        return f"none, says the server; but a chunk carries {each:.2f} tokens (drafts, or chunks held back)"
+    return "none: no speculative decoding"

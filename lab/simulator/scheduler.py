@@ -179,7 +179,7 @@ class Rank:
     def _admit(self, start_s: float) -> tuple[int, int, int]:
         """Let waiting requests in, in order, while there is room: how many, their cached tokens, tokens looked for."""
         admitted = cached = queried = 0
-        if not self.waiting or len(self.running) >= self._truth.cap:
+        if not self.waiting or len(self.running) >= self._truth.cap or (self._truth.whole_batches and self.running):
             return admitted, cached, queried
         used = sum(self._need(request) for request in self.running)
         while self.waiting and len(self.running) < self._truth.cap:

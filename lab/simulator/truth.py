@@ -49,6 +49,8 @@ class Truth(Strict):
     """Requests that each rank runs at once: the limit that really holds."""
     echoed_max_running: int | None = Field(None, ge=1)
     """The limit that the server claims; null: the true one. For what the server would be asked for, see `flags`."""
+    whole_batches: bool = False
+    """Waiting requests are admitted only when none runs any more (static batching)."""
     kv_tokens: int = Field(262144, ge=16)
     """Tokens in each rank's cache, before speculation takes its part."""
     block_tokens: int = Field(16, ge=1)

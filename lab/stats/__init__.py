@@ -2,5 +2,6 @@
 
 from lab.stats.compare import Effect, compare
 from lab.stats.planning import passes_needed, smallest_effect_pct
+from lab.stats.sequential import Judgement, judge
 
-__all__ = ["Effect", "compare", "passes_needed", "smallest_effect_pct"]
+__all__ = ["Effect", "Judgement", "compare", "judge", "passes_needed", "smallest_effect_pct"]

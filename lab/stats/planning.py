@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from lab.stats.compare import Effect, contrast_error, design_matrix, t_quantile
+from lab.stats.compare import Effect, t_quantile
+from lab.stats.design import design, error_per_spread
 
 MOST_PASSES = 1_000_000
 
@@ -51,13 +52,12 @@ def smallest_effect_pct(residual_cv_pct: float, passes: int, alpha: float = 0.05
     """
     arms = np.array(["control", "treatment"] * passes + ["control"], dtype=object)
     position = np.linspace(0, 1, len(arms))
-    design, contrast, _ = design_matrix(arms, position, "control", "treatment")
-    df = len(arms) - design.shape[1]
-    if df <= 0:
+    model = design(arms, position, "control", "treatment")
+    if model.df <= 0:
         return None
     noise = math.sqrt(math.log1p((residual_cv_pct / 100) ** 2))
-    error = noise * contrast_error(np.linalg.qr(design)[1], contrast)
-    return 100 * math.expm1((t_quantile(1 - alpha / 2, df) + t_quantile(power, df)) * error)
+    quantiles = t_quantile(1 - alpha / 2, model.df) + t_quantile(power, model.df)
+    return 100 * math.expm1(quantiles * noise * error_per_spread(model))
 
 
 def _log_half_width(half_width_pct: float, ratio: float) -> float:

@@ -8,7 +8,13 @@ import pytest
 
 from lab.audit.base import INVALID, WARNING, Context
 from lab.audit.cache import prefix_contamination
-from lab.audit.thresholds import PREFIX_APART_POINTS, PREFIX_SHARE, TEMPLATE_TOKENS_MOST, TEMPLATE_TOKENS_SLACK
+from lab.audit.thresholds import (
+    PREFIX_APART_POINTS,
+    PREFIX_SHARE,
+    PREFIX_TOLD_POINTS,
+    TEMPLATE_TOKENS_MOST,
+    TEMPLATE_TOKENS_SLACK,
+)
 from tests.builders import trial_in_memory
 
 
@@ -53,3 +59,22 @@ def test_declared_reuse_is_compared_between_arms(control: float | None, fires: b
     code = cached(0.5, control=control, prompts__reuse=True)
     assert (code is not None) == fires
     assert code is None or code.severity == WARNING
+
+
+@pytest.mark.parametrize(
+    ("told", "fires"),
+    [(0.9, True), (PREFIX_TOLD_POINTS - 0.01, False), (0.0, False), (None, False)],
+)
+def test_answers_that_tell_of_more_than_the_counters_are_heard(told: float | None, fires: bool) -> None:
+    code = cached(0.0, client__cached_share=told)
+    assert (code is not None) == fires
+    if code is not None:
+        assert code.severity == INVALID
+        assert "(by its counters 0.0% of the prompt tokens were cached, by its answers 90.0%)" in code.text
+
+
+@pytest.mark.parametrize(("told", "fires"), [(0.4, True), (0.5, False), (0.0, False), (None, False)])
+def test_where_reuse_is_declared_a_contradiction_is_a_warning(told: float | None, fires: bool) -> None:
+    code = cached(0.5, client__cached_share=told, prompts__reuse=True)
+    assert (code is not None) == fires
+    assert code is None or (code.severity, "one of them is false" in code.text) == (WARNING, True)

@@ -21,10 +21,14 @@ FAULTS = {
     "half the slots": (Scene(**{**SIXTEEN, "cap": 8}), {"batch-cap"}, "cap-bound"),
     "a pool of ten connections": (Scene(**SIXTEEN, pool=10), {"client-conn-cap", "client-bound"}, "client-bound"),
     "five held back on the way": (Scene(**SIXTEEN, hidden=5), {"client-inflight-illusion"}, "lost on the way"),
-    "a server that slows down": (Scene(**{**SIXTEEN, "seconds": 60.0}, slow=0.2), {"no-steady-window"}, "healthy"),
+    "a server that slows down": (
+        Scene(**{**SIXTEEN, "seconds": 60.0}, slow=0.2),
+        {"no-steady-window"},
+        "not to be believed",
+    ),
     "somebody else's requests": (Scene(**SIXTEEN, foreign=3), {"foreign-traffic"}, "not ours"),
-    "prompts that were cached": (Scene(**SIXTEEN, cached=0.9), {"prefix-contamination"}, "healthy"),
-    "tokens that the client overlooks": (Scene(**SIXTEEN, tokens_lost=1), {"count-mismatch"}, "healthy"),
+    "prompts that were cached": (Scene(**SIXTEEN, cached=0.9), {"prefix-contamination"}, "not to be believed"),
+    "tokens that the client overlooks": (Scene(**SIXTEEN, tokens_lost=1), {"count-mismatch"}, "not to be believed"),
 }
 
 

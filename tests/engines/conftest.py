@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import checkpoints
 from lab.campaign import Arm
-from lab.errors import LabError
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -18,15 +16,6 @@ FIXTURES = Path(__file__).parent / "fixtures"
 def captured() -> Callable[[str], str]:
     """The text of a file captured from a real server."""
     return lambda name: (FIXTURES / name).read_text()
-
-
-@pytest.fixture(scope="session")
-def checkpoint() -> Path:
-    """The small real model; its tests are skipped where it is neither cached nor fetchable."""
-    try:
-        return checkpoints.resolve("smollm2-135m-q4_1", Path.cwd())
-    except LabError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from lab import engines
 from lab.engines.attach import recognise
-from lab.engines.base import Server
+from lab.engines.base import Fact, Server
 from lab.errors import InputError
 from tests.engines import web
 from tests.engines.web import Web
@@ -67,7 +67,7 @@ def test_each_engine_is_recognised_by_any_of_its_clues(engine: str, clue: str) -
 @pytest.mark.parametrize("engine", PAGES)
 def test_a_path_before_the_api_and_a_trailing_slash_are_understood(engine: str) -> None:
     with Web(PAGES[engine](), base="/llm/a") as server:
-        for end in ("", "/", "/v1", "/v1/"):
+        for end in ("", "/", "/v1", "/v1/", "/v1/chat/completions", "/v1/completions/", "/v1/models"):
             found = recognise(server.url + end)
             assert found.url == server.url
         found.sample()
@@ -82,9 +82,11 @@ def test_a_key_goes_along_with_every_request_and_is_kept_nowhere(engine: str) ->
     open_paths = ("/health", "/ready", *(("/metrics",) if engine != "llamacpp" else ()))
     with Web(PAGES[engine](), key="S3CRET", open_paths=open_paths) as server:
         assert refusal(server.url).endswith(
-            "the server wants a key (status 401); --key-env names the variable that holds it"
+            "the server wants a key; --key-env names the variable that holds it (status 401)"
         )
-        assert "wants a key" in refusal(server.url, headers={"Authorization": "Bearer other"})
+        wrong = {"Authorization": "Bearer other"}
+        assert "the server refused the key or password that it got (status 401)" in refusal(server.url, headers=wrong)
+        assert "the server refused the key in MY_KEY (" in refusal(server.url, headers=wrong, key_from="MY_KEY")
         found = recognise(server.url, {"Authorization": "Bearer S3CRET"})
         facts = found.describe()
         found.sample()
@@ -116,15 +118,18 @@ def test_of_several_models_the_first_is_taken_or_the_one_asked_for() -> None:
     with Web(pages) as server:
         assert recognise(server.url).model == "m"
         assert recognise(server.url, model="m-lora").model == "m-lora"
-        assert refusal(server.url, model="m-lara").endswith(
-            "model 'm-lara' is not served; did you mean 'm-lora'?; served: m, m-lora"
-        )
+        assert refusal(server.url, model="m-lara").endswith("model 'm-lara' is not served; did you mean 'm-lora'?")
+        assert refusal(server.url, model="zzz").endswith("model 'zzz' is not served; known: m, m-lora")
 
 
 def test_where_nothing_listens_that_is_said() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     assert refusal(f"http://127.0.0.1:{port}").startswith(f"http://127.0.0.1:{port}: nothing listens there")
+
+
+def test_a_name_without_an_address_is_told_from_a_closed_port() -> None:
+    assert "no such host: " in refusal("http://no-such-host.invalid:8000")
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
@@ -191,7 +196,8 @@ def test_llamacpp_without_metrics_still_counts_its_busy_slots() -> None:
         assert found.missing[1] == "use of the cache: start llama.cpp with --slots"
         sample, facts = found.sample(), found.describe()
     assert (sample.running, sample.waiting, sample.kv_usage) == (None, None, None)
-    assert (facts["cap"].value, facts["cap_source"].value) == (2, "/props total_slots")
+    assert (facts["cap"].value, facts["cap_source"]) == (2, Fact("its slots, --parallel", "/props total_slots"))
+    assert facts["cap_flag"].value == "--parallel"
     assert facts["context_tokens"].value == 1024
     assert facts["speculative"].value is None
 

@@ -64,7 +64,7 @@ def test_the_control_describes_itself(arm: MakeArm, checkpoint: Path, tmp_path: 
     assert facts == facts | {
         "n_slots": 4,
         "cap": 4,
-        "cap_source": "/slots",
+        "cap_source": "its slots, --parallel",
         "n_ctx_per_slot": 1024,
         "n_threads": 1,
         "n_threads_batch": 1,

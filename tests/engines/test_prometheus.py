@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import requests
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from lab.engines import _prometheus
+from lab.engines._control import Control
 from lab.engines._prometheus import Series
 from tests.engines import web
 
@@ -39,6 +41,25 @@ def test_what_is_absent_or_not_a_number_stays_absent() -> None:
     assert (page.total("a"), page.total("b"), page.total("c")) == (None, 1, None)
     assert page.largest("a") is None
     assert _prometheus.read(web.text("sglang_metrics_c16.txt"), {"sglang:fwd_occupancy"}).metrics == {}
+
+
+@pytest.mark.parametrize("value", ["+Inf", "-Inf", "NaN", "-3", "1e999"])
+def test_a_value_that_no_count_has_is_absent(value: str) -> None:
+    page = _prometheus.read(f'a{{r="0"}} {value}\nb {value}\nb{{r="1"}} 2\n', {"a", "b"})
+    assert (page.total("a"), page.largest("a"), page.total("b")) == (None, None, 2)
+
+
+@pytest.mark.parametrize("before", [0, 60, 90])
+def test_a_page_that_quotes_the_key_is_refused_without_it(before: int) -> None:
+    key = "sk-SECRET-1234567890"
+    with web.Web({"/metrics": f"error {'x' * before} for Bearer {key} {key}"}) as server:
+        control = Control(server.url, {"Authorization": f"Bearer {key}"})
+        with pytest.raises(requests.RequestException, match="no metrics page") as refused:
+            _prometheus.scrape(control, {"a"})
+    assert "SECRET" not in str(refused.value)
+    assert "sk-" not in str(refused.value)
+    assert len(str(refused.value)) < 120
+    assert refused.value.__cause__ is None
 
 
 def test_labels_choose_series() -> None:

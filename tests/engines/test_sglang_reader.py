@@ -146,8 +146,9 @@ def test_the_limit_in_force_is_said_and_not_the_null_of_the_arguments() -> None:
     found = values(web.sglang())
     assert found == found | {
         "cap": 4096,
-        "cap_source": "effective_max_running_requests_per_dp of /server_info",
+        "cap_source": "the server itself: no --max-running-requests was given",
         "cap_asked": None,
+        "cap_flag": "--max-running-requests",
         "ranks": 1,
         "kv_tokens": 32768,
         "kv_bytes_per_token": 4 * 2 * 64 * 2 * 2,
@@ -181,7 +182,7 @@ def test_limits_of_ranks_are_added_and_the_typed_one_is_told_apart() -> None:
     loads = web.content("sglang_v1_loads_dp2_during.json")
     found = values(web.sglang(**{"/server_info": two, "/v1/loads": loads}))
     assert (found["cap"], found["cap_asked"], found["ranks"]) == (8, 4, 2)
-    assert found["cap_source"].endswith(", 2 data-parallel ranks")
+    assert found["cap_source"] == "--max-running-requests 4 was given, 2 data-parallel ranks"
     assert found["kv_tokens"] == 2 * 16384
 
 
@@ -198,12 +199,22 @@ def test_the_limit_that_speculation_sets_is_named() -> None:
     assert (found["speculative"], found["speculative_method"], found["speculative_tokens"]) == (True, "eagle", 3)
     typed = speculating | {"launch_command": "--max-running-req=48"}
     found = values(web.sglang(**{"/server_info": info(**typed)}))
-    assert found["cap_source"] == "effective_max_running_requests_per_dp of /server_info"
+    assert found["cap_source"] == "--max-running-requests 48 was given"
     assert found["cap_asked"] == 48
     old = info(**speculating)
     del old["launch_command"]
     found = values(web.sglang(**{"/server_info": old}))
-    assert "to 48, unless somebody typed it (" in found["cap_source"]
+    assert found["cap_source"].endswith("to 48 (unless somebody typed it)")
+    other = info(**(speculating | {"effective_max_running_requests_per_dp": 6, "max_running_requests": None}))
+    said = "the server itself, with speculative decoding on: no --max-running-requests was given"
+    assert values(web.sglang(**{"/server_info": other}))["cap_source"] == said
+
+
+def test_a_limit_that_the_server_lowered_is_told() -> None:
+    command = {"launch_command": "--max-running-requests 64", "effective_max_running_requests_per_dp": 12}
+    found = values(web.sglang(**{"/server_info": info(**command)}))
+    assert (found["cap"], found["cap_asked"]) == (12, 64)
+    assert found["cap_source"] == "--max-running-requests 64 was given, and the server lowered it"
 
 
 def test_the_limit_that_speculation_sets_is_shared_by_attention_ranks() -> None:
@@ -225,7 +236,8 @@ def test_old_releases_are_asked_under_their_old_names_and_keep_what_they_do_not_
     assert (found["cap"], found["graphs"], found["version"]) == (None, None, "0.5.23")
     assert found["cap_source"].startswith("unknown: neither /get_server_info")
     snapshot = values(web.sglang(**{"/server_info": old}))
-    assert (snapshot["cap"], snapshot["cap_source"]) == (4096, "max_running_requests of /v1/loads")
+    found_by_itself = "the server itself: no --max-running-requests was given"
+    assert (snapshot["cap"], snapshot["cap_source"]) == (4096, found_by_itself)
 
 
 def test_captured_graphs_are_told_from_configured_ones() -> None:
@@ -268,7 +280,7 @@ def test_a_log_proves_the_cache_type_and_the_limits() -> None:
     page = _prometheus.read(PAGE, _sglang_facts.METRICS)
     found = _sglang_facts.facts(bare, "/server_info", [], "", {}, page, web.text("sglang_cap4.log"), {})
     assert (found["kv_dtype_k"].value, found["cap"].value) == ("bfloat16", 4)
-    assert found["cap_source"].value == "max_running_requests of the start-up log"
+    assert found["cap_source"].source == "max_running_requests of the start-up log"
 
 
 def test_an_idle_server_is_not_made_to_work_by_asking_whether_it_lives() -> None:

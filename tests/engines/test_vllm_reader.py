@@ -122,7 +122,8 @@ def test_the_configuration_is_described_as_resolved() -> None:
     found = values(web.vllm())
     assert found == found | {
         "cap": 16,
-        "cap_source": "max_num_seqs of /server_info",
+        "cap_source": "--max-num-seqs, given or by default",
+        "cap_flag": "--max-num-seqs",
         "ranks": 1,
         "kv_tokens": 5760,
         "kv_max_concurrency": 5.625,
@@ -162,7 +163,25 @@ def test_outside_of_developer_mode_the_limit_is_unknown_and_the_switch_is_named(
 def test_a_lower_limit_on_active_requests_is_the_cap() -> None:
     found = values(web.vllm(**{INFO: config(scheduler_config={"max_num_active_seqs": 6})}))
     assert (found["cap"], found["cap_asked"]) == (6, 16)
-    assert found["cap_source"].startswith("max_num_active_seqs of")
+    assert found["cap_source"] == "max_num_active_seqs, lower than --max-num-seqs 16"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("{'model': 'm', 'max_num_seqs': 16, 'seed': 0}", "--max-num-seqs 16 was given"),
+        ("{'model': 'm'}", "vLLM's default: no --max-num-seqs was given"),
+    ],
+)
+def test_a_log_tells_a_typed_limit_from_the_default(arguments: str, said: str) -> None:
+    log = f"(APIServer pid=1) INFO 11-30 21:30:03 [api_utils.py:286] non-default args: {arguments}\n"
+    page = _prometheus.read("up 1\n", {"up"})
+    assert _vllm_facts.facts(config(), {}, None, page, log)["cap_source"].value == said
+
+
+def test_a_page_that_is_hidden_is_a_proxys_doing() -> None:
+    with Web(web.vllm(**{"/metrics": None})) as server:
+        assert "(/metrics answers 404): give the address of vLLM itself" in attached(server).missing[0]
 
 
 def test_graphs_are_told_as_the_front_ends_word_and_for_whole_requests() -> None:

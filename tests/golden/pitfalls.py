@@ -1,16 +1,19 @@
-"""`python -m tests.golden.pitfalls [CODE …]`: plays the scenarios and prints the table; exit 1 if one goes wrong."""
+"""Plays the scenarios of the catalogue and prints the table; exit 1 if one goes wrong."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
+from collections.abc import Sequence
 
 from tests.golden.scenarios import SCENARIOS
 from tests.golden.theatre import FIRES, play_all
 
 
-def main(names: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Play the scenarios of the named codes, or all of them."""
+    names = _names(arguments)
     started_s = time.monotonic()
     chosen = [scenario for scenario in SCENARIOS if not names or scenario.code in names]
     wrong = 0
@@ -28,5 +31,16 @@ def main(names: list[str]) -> int:
     return 1 if wrong else 0
 
 
+def _names(arguments: Sequence[str] | None) -> list[str]:
+    known = sorted({scenario.code for scenario in SCENARIOS})
+    parser = argparse.ArgumentParser("python -m tests.golden.pitfalls", description=__doc__)
+    parser.add_argument("codes", nargs="*", metavar="CODE", help=f"default: all; known: {', '.join(known)}")
+    names = parser.parse_args(arguments).codes
+    for name in names:
+        if name not in known:
+            parser.error(f"there is no scenario of '{name}'; known: {', '.join(known)}")
+    return names
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -64,6 +64,35 @@ SCENARIOS = [
         case="zero",
     ),
     Scenario(
+        "counter-reset",
+        INVALID,
+        fires=Play(flags={"metrics.reset_at_s": 30.0}),
+        # A server that has long worked before, whose counters run through.
+        silent=Play(flags={"metrics.requests_before": 1000}),
+    ),
+    Scenario(
+        "foreign-traffic",
+        INVALID,
+        # A few failures of ours hide nobody.
+        fires=Play(
+            flags={"dialect": "sglang", "faults.fail_every": 150, "foreign.start_s": 20.0, "foreign.requests": 8}
+            | {"foreign.output_tokens": 2000}
+        ),
+        silent=Play(flags={"dialect": "sglang", "faults.fail_every": 150}),
+        also=frozenset({"failed-requests", "count-mismatch"}),
+        besides=frozenset({"failed-requests"}),
+        case="beside a failure",
+    ),
+    Scenario(
+        "count-mismatch",
+        INVALID,
+        fires=Play(flags={"faults.fail_every": 150, "output.usage_surplus_per_chunk": 1}),
+        silent=Play(flags={"faults.fail_every": 150}),
+        also=frozenset({"failed-requests", "chunk-not-token"}),
+        besides=frozenset({"failed-requests"}),
+        case="beside a failure",
+    ),
+    Scenario(
         "count-mismatch",
         INVALID,
         fires=Play(flags={"dialect": "llamacpp", "output.usage_surplus_per_chunk": 1}),

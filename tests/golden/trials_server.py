@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.audit import FINDING, INVALID, WARNING
 from lab.campaign import CONTROL
+from tests.golden import broken
 from tests.golden.scenario import Scenario
 from tests.golden.stage import TREATED, Play
 
@@ -14,6 +15,8 @@ ONE_CONTROL = frozenset({"no-null"})
 EQUAL = {"kind": "random", "input_tokens": 64, "output_tokens": 64}
 LONG = {"kind": "random", "input_tokens": 256}
 
+UNEVEN = {"output.stop_early_share": 0.7, "output.stop_early_factor": 0.2}
+LONGER = {"output_tokens": 64}
 
 SCENARIOS = [
     Scenario(
@@ -30,6 +33,28 @@ SCENARIOS = [
         case="by one",
     ),
     Scenario(
+        "batch-cap",
+        INVALID,
+        fires=Play(flags={"max_running": 8, "echoed_max_running": 64}, concurrency=16),
+        silent=Play(flags={"max_running": 16, "echoed_max_running": 64}, concurrency=16),
+        case="below the claim",
+    ),
+    Scenario(
+        "batch-cap",
+        INVALID,
+        # Answers of many lengths: the batch empties one by one before the next one begins.
+        fires=Play(flags=UNEVEN | {"whole_batches": True}, workload=LONGER),
+        silent=Play(flags=UNEVEN, workload=LONGER),
+        case="whole batches",
+    ),
+    Scenario(
+        "below-load",
+        INVALID,
+        # Two small shortages, neither of which is a cause: a connection too few, and a slow way into the queue.
+        fires=Play(flags={"overhead_ms": 260.0}, concurrency=16, client=broken.pool_of(15)),
+        silent=Play(flags={"overhead_ms": 60.0}, concurrency=16),
+    ),
+    Scenario(
         "capacity-limited",
         FINDING,
         fires=Play(flags={"dialect": "sglang"}, concurrency=16, treatment={"max_running": 8}, order=PAIR),
@@ -43,6 +68,14 @@ SCENARIOS = [
         fires=Play(flags={"kv_tokens": 5 * 128}, workload=EQUAL),
         silent=Play(flags={"kv_tokens": 8 * 128 + 16}, workload=EQUAL),
         case="preempted",
+    ),
+    Scenario(
+        "kv-bound",
+        INVALID,
+        # Prompts are read again after a retraction, whose counter a fresh SGLang does not show before the first one.
+        fires=Play(flags={"dialect": "sglang", "kv_tokens": 5 * 128}, workload=EQUAL),
+        silent=Play(flags={"dialect": "sglang", "kv_tokens": 8 * 128 + 16}, workload=EQUAL),
+        case="retracted",
     ),
     Scenario(
         "kv-bound",
@@ -63,6 +96,13 @@ SCENARIOS = [
         WARNING,
         fires=Play(flags={"dialect": "sglang", "graphs.max_batch": 7}),
         silent=Play(flags={"dialect": "sglang", "graphs.max_batch": 8}),
+    ),
+    Scenario(
+        "graph-miss",
+        WARNING,
+        fires=Play(flags={"dialect": "sglang", "ranks": 2, "graphs.max_batch": 3}),
+        silent=Play(flags={"dialect": "sglang", "ranks": 2, "graphs.max_batch": 4}),
+        case="two ranks",
     ),
     Scenario(
         "lever-not-applied",

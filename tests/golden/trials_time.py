@@ -14,6 +14,8 @@ HALFWAY_S = 34.0
 """The window opens some 14 s after the first request, which is the lab's question whether the server is ready: 6 s of
 warm-up, and the start of the client, a real second of which is ten of the server."""
 HALFWAY = SLOWER_CLOCK | {"slowdown.start_s": HALFWAY_S, "slowdown.span_s": 1.0}
+FROZEN = SLOWER_CLOCK | {"compile_at_s": HALFWAY_S, "compile_log_line": False}
+IN_ONE_PIECE = frozenset({"zero-is-missing", "chunk-not-token"})
 RATE = {"arrivals": "constant", "rate_rps": 4.0}
 
 
@@ -39,6 +41,24 @@ SCENARIOS = [
         case="compile",
     ),
     Scenario(
+        "standstill",
+        WARNING,
+        fires=Play(flags=FROZEN | {"compile_s": 9.0}),
+        # As long as what a busy machine does to a server ten times faster than real.
+        silent=Play(flags=FROZEN | {"compile_s": 2.0}),
+    ),
+    Scenario(
+        "hang",
+        INVALID,
+        # Ten tokens, and no end: one client after the other is lost. They are cut before they are given up.
+        fires=Play(flags={"faults.stall_every": 20, "faults.spare_requests": 9}, limits={"drain_seconds": 10}),
+        # Cut by the server, and so over.
+        silent=Play(flags={"faults.cut_every": 150}, limits={"drain_seconds": 10}),
+        also=MOVED | {"no-steady-window", "count-mismatch"},  # with fewer that run, steps are shorter
+        besides=frozenset({"failed-requests"}),
+        case="streams",
+    ),
+    Scenario(
         "warmup-overlap",
         WARNING,
         fires=Play(flags={"dialect": "sglang", "foreign.requests": 4, "foreign.output_tokens": 2000}),
@@ -60,6 +80,16 @@ SCENARIOS = [
         silent=Play(flags={"dialect": "llamacpp", **HALFWAY, "slowdown.by_pct": 2.0}),
         also=MOVED,
         case="step",
+    ),
+    Scenario(
+        "no-steady-window",
+        INVALID,
+        # One client whose answers come in one piece, sixteen and sixty in the window.
+        fires=Play(flags={"one_chunk": True}, workload={"output_tokens": 64}, concurrency=1),
+        silent=Play(flags={"one_chunk": True}, workload={"output_tokens": 8}, concurrency=1),
+        also=IN_ONE_PIECE,
+        besides=IN_ONE_PIECE,
+        case="bursts",
     ),
     Scenario(
         "false-plateau",

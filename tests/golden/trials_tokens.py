@@ -17,6 +17,13 @@ SEVERAL = frozenset({"chunk-not-token"})
 """Chunks of several tokens belong to the scene, and the audit says so."""
 # Short answers, so that the questions are gone through twice.
 REPEATING = {"output_tokens": 24}
+UNCOUNTED = {
+    "metrics.absent": [
+        *("vllm:prefix_cache_queries", "vllm:prefix_cache_hits"),
+        *("vllm:prompt_tokens_cached", "vllm:prompt_tokens_by_source"),
+    ]
+}
+"""No counter of the prefix cache: each answer's `usage` alone tells."""
 
 SCENARIOS = [
     Scenario(
@@ -91,6 +98,13 @@ SCENARIOS = [
             workload={"kind": "shared_prefix", "prefixes": 4, "prefix_tokens": 256, "input_tokens": 64},
         ),
         case="undeclared",
+    ),
+    Scenario(
+        "prefix-contamination",
+        INVALID,
+        fires=Play(flags=UNCOUNTED | {"prefix_cache": True}, workload=REPEATING, client=broken.salt),
+        silent=Play(flags=UNCOUNTED | {"prefix_cache": True}, workload=REPEATING),
+        case="by answers alone",
     ),
     Scenario(
         "spec-random-tokens",

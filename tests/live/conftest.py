@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -25,8 +25,8 @@ BASE: dict[str, Any] = {
     "name": "short",
     "model": {"name": "SmolLM2-135M-Instruct", "checkpoint": "smollm2-135m-q4_1"},
     "server": {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048}},
-    "workloads": {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}},
-    "window": {"warmup_seconds": 0.5, "seconds": 2.5, "min_steady_seconds": 1},
+    "workloads": {"chat": {"kind": "chat", "output_tokens": 8, "concurrency": [4]}},
+    "window": {"warmup_seconds": 0.3, "seconds": 1.5, "min_steady_seconds": 1},
     "rule": {"workload": "chat", "concurrency": 4, "passes": {"min": 1, "max": 1}},
     "accuracy": {"allow_unknown": True},
     "limits": {"start_seconds": 60, "stall_seconds": 30, "drain_seconds": 20},
@@ -35,7 +35,14 @@ BASE: dict[str, Any] = {
 
 
 class Lab:
-    """The command line with a results folder of its own."""
+    """The command line with a results folder of its own.
+
+    brief: workloads for tests in which it is no matter what is asked; most of a short answer's time is its prompt's.
+    """
+
+    brief: ClassVar[dict[str, Any]] = {
+        "chat": {"kind": "random", "input_tokens": 16, "output_tokens": 8, "concurrency": [4]}
+    }
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

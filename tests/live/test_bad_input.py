@@ -95,7 +95,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(lab):
 
 
 def test_two_campaigns_do_not_share_a_machine(lab, eventually):
-    path = lab.campaign(levers={"cuda_graphs": {}})
+    path = lab.campaign(levers={"cuda_graphs": {}}, workloads=lab.brief)
     first = lab.start("run", path, "--no-publish")
     try:
         eventually(lab.has_run, "the first run began")

@@ -7,8 +7,9 @@ import pytest
 
 def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_invalid(lab):
     path = lab.campaign(
-        workloads={"chat": {"kind": "chat", "output_tokens": 8, "concurrency": [8]}},
+        workloads={"chat": {**lab.brief["chat"], "concurrency": [8]}},
         rule={"workload": "chat", "concurrency": 8, "passes": {"min": 1, "max": 1}},
+        window={"warmup_seconds": 0.5, "seconds": 2.5, "min_steady_seconds": 1},
         levers={"kv_cache_dtype": {"dtype": "q8_0"}},
     )
     answer = lab.run("run", path, "--no-publish")
@@ -28,6 +29,7 @@ def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_in
 def test_a_control_that_does_not_start_ends_the_run_with_the_engines_reason(lab):
     path = lab.campaign(
         server={"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048, "cache_type_k": "q4_k"}},
+        workloads=lab.brief,
         levers={"cuda_graphs": {}},
     )
     answer = lab.run("run", path, "--no-publish")

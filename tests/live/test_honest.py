@@ -114,6 +114,7 @@ def test_a_busy_kernel_and_a_spinning_neighbour_raise_no_false_code(measure: Cal
 
 def test_a_check_of_the_running_server_says_what_it_ran(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lab.check.IDLE_LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("lab.check.WARMUP_SECONDS_MIN", 0.5)
     checked = check(server.url, 4, 4)
     figures = checked.figures()
     assert figures["engine"] == "llamacpp"

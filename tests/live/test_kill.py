@@ -117,7 +117,7 @@ def test_kills_leave_nothing_running_and_the_run_is_completed(lab, eventually):
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    path = lab.campaign(levers=LEVERS, window=WINDOW)
+    path = lab.campaign(levers=LEVERS, window=WINDOW, workloads=lab.brief)
     survive(lab, path, [("interrupt", chance.uniform(1, 12))], eventually)
     survive(lab, path, [("lab", chance.uniform(1, 12))], eventually)
     survive(lab, path, [("papermill", chance.uniform(1, 8)), ("kernel", chance.uniform(1, 8))], eventually)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from lab.campaign import PROJECT
-from lab.records import CLOSING, OPENING, TREATMENT
+from lab import judgement
+from lab.campaign import PROJECT, Campaign
+from lab.prepare import create_run, prepare
+from lab.records import CLOSING, OPENING, SEARCH, TREATMENT
 
 LEVERS = {
     "autotune": {},
@@ -23,35 +27,57 @@ LEVERS = {
     "kv_cache_dtype": {"dtype": "q8_0"},
     "fewer_slots": {"custom": {"title": "Half the slots", "treatment": {"flags": {"n_parallel": 2}}}},
 }
-MEASURED = {
-    "01_autotune": "autotune",
+SHARING = {
     "03_cuda_graphs": "cuda_graphs",
     "05_mtp": "mtp",
     "06_nvfp4_checkpoint": "nvfp4_checkpoint",
-    "07_kv_cache_dtype": "kv_cache_dtype",
-    "09_custom": "fewer_slots",
 }
+"""Notebooks that measure one pass between the same two controls; a whole campaign executes those of its own levers."""
+MEASURED = {"01_autotune": "autotune", **SHARING, "07_kv_cache_dtype": "kv_cache_dtype", "09_custom": "fewer_slots"}
+ABSENT = {"02_nccl_ll_ring": "nccl_ll_ring", "04_expert_parallel": "expert_parallel"}
+BY_DEFAULT = ("01_autotune", "04_expert_parallel", "09_custom")
+"""What everybody runs by hand: a search, a lever that cannot exist, one that the notebook must find; `soak`: all."""
+CHAT = {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}}
+"""Real text, long enough that speculation drafts, and that a client which a search starves for moments stays valid."""
+WINDOW = {"warmup_seconds": 0.2, "seconds": 1.2, "min_steady_seconds": 1}
 
 
-def execute(lab, monkeypatch, notebook: str, path: Path) -> nbformat.NotebookNode:
-    """Run all cells in the notebook's own folder; only the name of the campaign file is replaced."""
-    monkeypatch.setattr(os, "environ", {**os.environ, "LAB_RESULTS": str(lab.results)})
+def execute(lab, notebook: str, path: Path, **parameters: Any) -> nbformat.NotebookNode:
+    """Run all cells in the notebook's own folder; only the name of the campaign file, and parameters, are replaced."""
     document = nbformat.read(PROJECT / "notebooks" / f"{notebook}.ipynb", as_version=4)
-    parameters = next(c for c in document.cells if "parameters" in c.metadata.get("tags", []))
-    parameters.source = parameters.source.replace('"experiments/local.yaml"', f'"{path}"')
+    cell = next(c for c in document.cells if "parameters" in c.metadata.get("tags", []))
+    cell.source = cell.source.replace('"experiments/local.yaml"', f'"{path}"')
+    cell.source += "".join(f"\n{name} = {value!r}" for name, value in parameters.items())
     client = NotebookClient(
         document, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(PROJECT / "notebooks")}}
     )
-    return client.execute()
+    return client.execute(env={**os.environ, "LAB_RESULTS": str(lab.results)})
 
 
-@pytest.mark.parametrize("notebook", MEASURED)
-def test_a_lever_notebook_measures_a_block_of_its_own(lab, monkeypatch, notebook):
-    lever = MEASURED[notebook]
-    path = lab.campaign(levers=LEVERS, window={"warmup_seconds": 0.2, "seconds": 1.2, "min_steady_seconds": 1})
-    document = execute(lab, monkeypatch, notebook, path)
+def test_notebooks_of_levers_differ_in_nothing_but_their_lever_and_its_parameter():
+    """So that a block by hand of one of them is a block of each."""
+    codes = set()
+    for notebook, lever in {**MEASURED, **ABSENT}.items():
+        document = nbformat.read(PROJECT / "notebooks" / f"{notebook}.ipynb", as_version=4)
+        lines = [line for c in document.cells if c.cell_type == "code" for line in c.source.splitlines()]
+        text = "\n".join(line for line in lines if not line.startswith("lever: str ="))
+        codes.add(text.replace(f'lab.study("{lever}",', "lab.study(lever,"))
+    assert len(codes) == 1
+
+
+def by_hand(levers: dict[str, str]) -> list[Any]:
+    return [
+        pytest.param(notebook, lever, id=notebook, marks=[] if notebook in BY_DEFAULT else [pytest.mark.soak])
+        for notebook, lever in levers.items()
+    ]
+
+
+@pytest.mark.parametrize(("notebook", "lever"), by_hand(MEASURED))
+def test_a_lever_notebook_measures_a_block_of_its_own(lab, notebook, lever):
+    path = lab.campaign(levers=LEVERS, window=WINDOW, workloads=CHAT if lever in ("autotune", "mtp") else lab.brief)
+    document = execute(lab, notebook, path)
     run = lab.latest()
-    launches = [launch for launch in run.launches() if launch.role != "search"]
+    launches = [launch for launch in run.launches() if launch.role != SEARCH]
     assert [launch.role for launch in launches] == [OPENING, TREATMENT, TREATMENT, CLOSING]
     assert [launch.arm for launch in launches] == ["control", lever, lever, "control"]
     assert all(launch.ok for launch in launches)
@@ -63,22 +89,66 @@ def test_a_lever_notebook_measures_a_block_of_its_own(lab, monkeypatch, notebook
     assert row["launches"] == 4 and row["verdict"] not in ("invalid", "failed"), row
 
 
-@pytest.mark.parametrize(
-    ("notebook", "lever"), [("02_nccl_ll_ring", "nccl_ll_ring"), ("04_expert_parallel", "expert_parallel")]
-)
-def test_a_lever_that_cannot_exist_starts_no_server(lab, monkeypatch, notebook, lever):
-    execute(lab, monkeypatch, notebook, lab.campaign(levers=LEVERS))
+@pytest.fixture(scope="module")
+def shared_pass(shared_lab):
+    """One pass whose treatments share its controls, step by step as the runner goes; then each notebook as shown."""
+    levers = list(SHARING.values())
+    path = shared_lab.campaign(
+        levers=LEVERS,
+        window=WINDOW,
+        workloads={"chat": {**CHAT["chat"], "concurrency": [2]}},
+        rule={"workload": "chat", "concurrency": 2, "passes": {"min": 1, "max": 1}},
+    )
+    run = create_run(prepare(Campaign.load(path), levers, 1), shared_lab.results, "campaign")
+    folder = str(run.path)
+    execute(shared_lab, "00_baseline", path, run=folder, role=OPENING)
+    for notebook in SHARING:
+        execute(shared_lab, notebook, path, run=folder, pass_number=1, role=TREATMENT)
+    execute(shared_lab, "00_baseline", path, run=folder, pass_number=1, role=CLOSING)
+    judgement.write(run, judgement.judge(run))
+    run.set_status("done")
+    with ThreadPoolExecutor() as pool:
+        shown = pool.map(lambda notebook: execute(shared_lab, notebook, path, run=folder, measure=False), SHARING)
+        return shared_lab, dict(zip(SHARING, shown, strict=True))
+
+
+def test_a_lever_notebook_measures_its_part_of_a_pass(shared_pass):
+    lab, _ = shared_pass
+    launches = lab.latest().launches()
+    assert [launch.role for launch in launches] == [OPENING, *[TREATMENT] * len(SHARING), CLOSING]
+    assert [launch.arm for launch in launches] == ["control", *SHARING.values(), "control"]
+    assert [launch.pass_number for launch in launches] == [0, *[1] * (len(SHARING) + 1)]
+    assert all(launch.ok for launch in launches)
+
+
+@pytest.mark.parametrize("notebook", SHARING)
+def test_a_lever_notebook_proves_shows_and_judges_its_lever(shared_pass, notebook):
+    lab, documents = shared_pass
+    run, lever = lab.latest(), SHARING[notebook]
+    (launch,) = [launch for launch in run.launches() if launch.arm == lever]
+    assert launch.record["proof"]["applied"], launch.record["proof"]["text"]
+    assert (run.lever_folder(lever) / "passes" / "1.done").exists()
+    assert (run.lever_folder(lever) / "DONE").exists()
+    outputs = json.dumps(documents[notebook])
+    assert lever in outputs and "image/png" in outputs
+    row = lab.rows()[lever]
+    assert row["launches"] == 3 and row["verdict"] not in ("invalid", "failed"), row
+
+
+@pytest.mark.parametrize(("notebook", "lever"), by_hand(ABSENT))
+def test_a_lever_that_cannot_exist_starts_no_server(lab, notebook, lever):
+    execute(lab, notebook, lab.campaign(levers=LEVERS))
     assert lab.latest().launches() == []
     assert lab.rows()[lever]["verdict"] == "not-applicable"
 
 
-def test_the_baseline_notebook_sweeps_concurrency_and_the_summary_reads_it(lab, monkeypatch):
+def test_the_baseline_notebook_sweeps_concurrency_and_the_summary_reads_it(lab):
     path = lab.campaign(
-        workloads={"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [1, 4]}},
-        window={"warmup_seconds": 0.3, "seconds": 1.5, "min_steady_seconds": 1},
+        workloads={"chat": {"kind": "chat", "output_tokens": 8, "concurrency": [1, 4]}},
+        window=WINDOW,
     )
-    execute(lab, monkeypatch, "00_baseline", path)
+    execute(lab, "00_baseline", path)
     (launch,) = lab.latest().launches()
     assert [trial.concurrency for trial in launch.trials] == [4, 1]
-    execute(lab, monkeypatch, "90_summary", path)
+    execute(lab, "90_summary", path)
     assert (lab.latest().lever_folder("summary") / "DONE").exists()

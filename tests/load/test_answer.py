@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from reading import chunks, native, read, running
 from sse_server import DONE, ROLE, delta, event, usage
 
+from lab.load.answer import Answer
+from lab.load.events import BrokenStream
+
 COUNT = ("timings", "predicted_n")
 
 
@@ -205,6 +208,57 @@ def test_loop_is_seen_in_cumulative_and_incremental_text():
 def test_native_request_that_the_server_gave_up_is_a_server_error():
     answer, fault = read(native(1, "a"), native(1, "a", {"type": "abort", "message": "x"}), DONE, api="generate")
     assert (fault.kind, answer.finish_reason) == ("server-error", "abort")
+
+
+HUGE = [2**31, 10**18, 10**30]
+
+
+@pytest.mark.parametrize("count", HUGE)
+def test_absurd_final_count_is_not_said(count: int):
+    answer, fault = read(delta(content="a"), delta(content="b"), delta("stop"), usage(count, prompt_tokens=count), DONE)
+    assert fault is None
+    assert (answer.output_tokens, answer.tokens_source) == (2, "chunks")
+    assert (answer.totals.output_tokens, answer.totals.prompt_tokens) == (None, None)
+
+
+def test_final_count_far_beyond_what_was_asked_for_is_not_said():
+    def counted(total: int, chunks: int = 2) -> tuple[int, str]:
+        answer = Answer(max_tokens=4)
+        answer.feed(delta(content="a") * chunks + delta("length") + usage(total) + DONE, 1.0)
+        answer.close(2.0)
+        assert len(answer.chunk_s) == len(answer.chunk_tokens) == chunks
+        return answer.output_tokens, answer.tokens_source
+
+    assert counted(64) == (64, "usage")
+    assert counted(65) == (2, "chunks")
+    assert counted(650, chunks=500) == (650, "usage")
+
+
+@pytest.mark.parametrize("count", HUGE)
+def test_absurd_count_of_the_first_chunk_is_no_running_count(count: int):
+    answer, fault = read(running(count, content="a"), running(count + 1, content="b"), usage(2), DONE)
+    assert fault is None
+    assert (answer.output_tokens, answer.tokens_source, answer.first_chunk_tokens) == (2, "usage", 1)
+
+
+@pytest.mark.parametrize("count", HUGE)
+def test_running_count_that_jumps_beyond_every_answer_breaks_the_stream(count: int):
+    answer = Answer()
+    answer.feed(running(1, role="assistant"), 1.0)
+    with pytest.raises(BrokenStream) as broken:
+        answer.feed(running(count + 2, content="a"), 2.0)
+    answer.settle()
+    assert broken.value.fault.kind == "bad-sse"
+    assert (chunks(answer), answer.output_tokens, answer.first_chunk_tokens) == ([(1.0, 1)], 1, 1)
+
+
+def test_absurd_running_count_is_disbelieved_even_of_an_answer_that_was_cut_off():
+    answer = Answer(max_tokens=8)
+    for second, count in enumerate([1, 2, 10**6], 1):
+        answer.feed(running(count, content="a"), float(second))
+    answer.settle()
+    assert (answer.output_tokens, answer.tokens_source, answer.first_chunk_tokens) == (3, "chunks", 1)
+    assert (list(answer.chunk_tokens), answer.text) == ([1, 1, 1], None)
 
 
 @pytest.mark.parametrize("reason", ["abort", "error"])

@@ -70,6 +70,30 @@ def test_error_inside_a_stream_keeps_the_servers_words(stream: bytes):
     assert (broken.value.fault.kind, broken.value.fault.text) == ("server-error", "no room")
 
 
+def test_event_that_ends_in_cr_does_not_wait_for_the_next():
+    answer = Answer()
+    for second, text in enumerate("ab", 1):
+        answer.feed(delta(content=text).replace(b"\n", b"\r"), float(second))
+    assert list(answer.chunk_s) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_error_beside_text_is_an_error(before: int):
+    answer = Answer()
+    for _ in range(before):
+        answer.feed(delta(content="a"), 1.0)
+    chunk = {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": None}], "error": {"message": "gone"}}
+    with pytest.raises(BrokenStream) as broken:
+        answer.feed(event(chunk), 2.0)
+    assert (broken.value.fault.kind, broken.value.fault.text) == ("server-error", "gone")
+    assert answer.output_tokens == before
+
+
+def test_null_error_beside_text_is_none():
+    chunk = {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": None}], "error": None}
+    assert read(event(chunk), event(chunk), delta("stop"), DONE)[0].output_tokens == 2
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -98,11 +122,14 @@ STREAM = (
 CRLF = STREAM.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 FIELDS = STREAM.replace(b"data: ", b"id: 7\nevent: message\nretry: 5\ndata: ")
 NO_SPACE = STREAM.replace(b"data: ", b"data:")
+CR = CRLF.replace(b"\n", b"")
 SEVERAL_LINES = STREAM.replace(b'{"choices": [', b'{"choices":\ndata: [')
 
 
 @pytest.mark.parametrize(
-    "stream", [STREAM, CRLF, FIELDS, NO_SPACE, SEVERAL_LINES], ids=["mixed", "crlf", "fields", "no-space", "lines"]
+    "stream",
+    [STREAM, CRLF, CR, FIELDS, NO_SPACE, SEVERAL_LINES],
+    ids=["mixed", "crlf", "cr", "fields", "no-space", "lines"],
 )
 @given(st.lists(st.integers(0, 3000), max_size=12).map(sorted))
 @settings(deadline=None)
@@ -117,7 +144,7 @@ def test_where_the_network_cuts_changes_nothing(stream: bytes, cuts: list[int]):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -140,4 +167,6 @@ def test_whatever_json_comes_the_reader_answers_or_refuses(values: list, api: st
     except BrokenStream as broken:
         assert broken.fault.kind in ("bad-sse", "server-error")
     answer.close(2.0)
-    assert sum(answer.chunk_tokens) == answer.output_tokens
+    assert sum(answer.chunk_tokens) == answer.output_tokens < 2**31
+    assert answer.first_chunk_tokens is None or 0 <= answer.first_chunk_tokens <= answer.output_tokens
+    assert type(answer.first_chunk_tokens) in (int, type(None))

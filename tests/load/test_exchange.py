@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 from email.utils import formatdate
-from time import time
+from itertools import pairwise
+from time import monotonic, time
 
 import pytest
 import uvloop
-from asking import BODY, WHOLE, Result, against, ask_all, script, with_handler
-from sse_server import DONE, ROLE, SseServer, chunked, delta, event, head
+from asking import BODY, WHOLE, Result, against, ask, ask_all, script, with_handler
+from sse_server import DONE, ROLE, Handler, SseServer, chunked, delta, event, head
 
 from lab.load.answer import Answer
 from lab.load.endpoint import Endpoint
 from lab.load.events import Fault
 from lab.load.exchange import ABORTED, Exchange, Pool, seconds_to_wait
+from lab.secrets import HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,25 @@ def test_refused_key_is_not_repeated():
         endpoint = Endpoint(server.url, headers={"Authorization": "Bearer sk-1234567890"})
         _, fault = ask_all(endpoint)[0]
         assert b"Authorization: Bearer sk-1234567890\r\n" in server.heads[0]
-    assert fault == Fault("http-4xx", "Incorrect API key provided: ***")
+    assert fault == Fault("http-4xx", f"Incorrect API key provided: {HIDDEN}")
+
+
+@pytest.mark.parametrize("before", [0, 278, 295])
+def test_key_is_removed_before_a_text_is_cut(before: int):
+    body = b'{"error": {"message": "' + b"x" * before + b" sk\\u002d1234567890 sk-1234567890" + b"y" * 400 + b'"}}'
+    handler = script(head(400, "application/json", Content_Length=str(len(body))), body)
+    with SseServer(handler) as server:
+        _, fault = ask_all(Endpoint(server.url, headers={"Authorization": "Bearer sk-1234567890"}))[0]
+    assert fault.text == ("x" * before + f" {HIDDEN} {HIDDEN}" + "y" * 400)[:300]
+
+
+@pytest.mark.parametrize("body", [event(b"sk-1234567890 is no JSON"), b"data: " + b" " * 290 + b"sk-1234567890"])
+def test_key_inside_a_broken_stream_is_not_repeated(body: bytes):
+    with SseServer(script(head(), body, close=True)) as server:
+        _, fault = ask_all(Endpoint(server.url, headers={"X-Api-Key": "sk-1234567890"}))[0]
+    assert fault.kind in ("bad-sse", "truncated")
+    assert "sk-" not in fault.text
+    assert len(fault.text) <= 300
 
 
 def test_connection_cut_between_events_keeps_the_tokens_that_came():
@@ -182,6 +203,95 @@ def test_done_ends_the_answer_although_the_body_stays_open():
     one, fault = with_handler(open_end)
     assert fault is None
     assert one.end_s == one.answer.last_event_s
+
+
+def lingering(seconds: float) -> Handler:
+    """Answers whole, and keeps the HTTP body open for so long after the end of its stream."""
+
+    async def answer(body: dict, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(Transfer_Encoding="chunked") + chunked(BODY))
+        await writer.drain()
+        await asyncio.sleep(seconds)
+        writer.write(chunked(b""))
+
+    return answer
+
+
+def test_next_request_does_not_wait_for_a_body_that_stays_open():
+    with SseServer(lingering(0.15), keep=True) as server:
+        results = ask_all(Endpoint(server.url), 8)
+        connections = server.connections
+    assert [fault for _, fault in results] == [None] * 8
+    waits_s = [later.sent_s - earlier.end_s for (earlier, _), (later, _) in pairwise(results)]
+    assert sorted(waits_s)[len(waits_s) // 2] < 0.1
+    assert connections > 1
+
+
+def test_connection_serves_again_when_its_open_body_has_ended():
+    with SseServer(lingering(0.03), keep=True) as server:
+        results = ask_all(Endpoint(server.url), 3, pause=0.3)
+        connections = server.connections
+    assert [one.reused for one, _ in results] == [False, True, True]
+    assert connections == 1
+
+
+def test_connection_whose_body_never_ends_is_closed():
+    with SseServer(lingering(60), keep=True) as server:
+        results = ask_all(Endpoint(server.url), 2, pause=0.5)
+        assert (server.connections, [one.reused for one, _ in results]) == (2, [False, False])
+
+
+def test_no_more_bodies_stay_open_than_there_are_files_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lab.load.exchange.OPEN_BODIES", 1)
+
+    async def run(url: str) -> list[float]:
+        pool = Pool(Endpoint(url))
+
+        async def one() -> float:
+            began_s = monotonic()
+            assert (await ask(pool))[1] is None
+            return monotonic() - began_s
+
+        took_s = await asyncio.gather(one(), one(), one())
+        pool.close()
+        return sorted(took_s)
+
+    with SseServer(lingering(60)) as server:
+        took_s = uvloop.run(run(server.url))
+    assert took_s[0] < 0.2 < took_s[1]
+
+
+def test_compressed_stream_is_named():
+    body = gzip.compress(BODY)
+    one, fault = against(head(Content_Encoding="gzip", Content_Length=str(len(body))), body)
+    assert (fault.kind, one.answer.output_tokens) == ("bad-http", 0)
+    assert "compressed (Content-Encoding: gzip)" in fault.text
+
+
+def test_compressed_refusal_is_named():
+    body = gzip.compress(b"no room")
+    _, fault = against(head(503, "text/plain", Content_Encoding="gzip", Content_Length=str(len(body))), body)
+    assert fault == Fault("http-5xx", "a message in gzip")
+
+
+def test_identity_is_no_compression():
+    assert against(head(Content_Encoding="identity"), BODY)[1] is None
+
+
+def test_aborted_request_says_who_counted_its_tokens():
+    async def endless(body: dict, writer: asyncio.StreamWriter) -> None:
+        writer.write(head() + delta(content="two words") + delta(content="two more"))
+        await asyncio.sleep(60)
+
+    async def run(url: str) -> Exchange:
+        pool = Pool(Endpoint(url))
+        one = pool.exchange(pool.endpoint.payload({}), Answer(), 5, lambda: one.abort())
+        await one.run()
+        return one
+
+    with SseServer(endless) as server:
+        answer = uvloop.run(run(server.url)).answer
+    assert (answer.tokens_source, answer.output_tokens) == ("chunks", len(answer.chunk_s))
 
 
 def test_aborted_request_is_closed_and_keeps_its_tokens():

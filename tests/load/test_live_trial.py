@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab import checkpoints, engines, load
+from lab import engines, load
 from lab.campaign import Arm, Limits, Window
-from lab.errors import LabError
 from lab.load import record
 from lab.observe import idle_look
 from lab.workloads import Workload
@@ -19,15 +18,6 @@ from lab.workloads import Workload
 CONCURRENCY = 2
 FLAGS = {"n_parallel": CONCURRENCY, "n_ctx": 1024, "n_threads": 1}
 LIMITS = Limits(start_seconds=60, stall_seconds=60, drain_seconds=60)
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Path:
-    """The small real model; its tests are skipped where it is neither cached nor fetchable."""
-    try:
-        return checkpoints.resolve("smollm2-135m-q4_1", Path.cwd())
-    except LabError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

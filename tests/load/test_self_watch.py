@@ -28,7 +28,7 @@ def test_a_blocked_loop_and_a_busy_client_show():
 
     watch = asyncio.run(run())
     assert watch.loop_lag_p99_ms > 30
-    assert 0 < watch.loop_lag_mean_ms < watch.loop_lag_p99_ms
+    assert 0 < watch.loop_lag_mean_ms < watch.loop_lag_p99_ms <= watch.loop_lag_max_ms
     assert watch.cpu_share > 0
     assert gc.isenabled()
 

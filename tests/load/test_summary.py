@@ -37,7 +37,7 @@ def test_littles_law_cuts_requests_to_the_window():
 
 def test_failed_and_aborted_requests_stay_in_the_record():
     rows = [
-        request(100, 101, [(101.0, 4)], 102),
+        request(100, 101, [(101.0, 1)] * 4, 102),
         request(100, 101, [(101.0, 1)], 104, error="disconnected", error_text="cut", tokens_source="chunks"),
         request(101, None, [], 102, error="http-5xx", error_text="no", prompt_tokens=None, tokens_source="chunks"),
         request(104, 105, [(106.0, 2)], 120, error="aborted", error_text="late", tokens_source="chunks"),
@@ -203,13 +203,6 @@ def test_acceptance_prefers_counters_inside_the_window_then_of_the_trial_then_th
     assert summary(rows, grows, delta=delta, **live)["metrics"]["acceptance"] == pytest.approx(0.75)
 
 
-def test_prefix_hits_are_a_share_of_what_was_looked_up():
-    rows = [request(100, 101, [(101.0, 4)], 102)]
-    assert summary(rows, delta={"prefix_hits": 5.0, "prefix_queries": 20.0})["metrics"]["prefix_hit_share"] == 0.25
-    assert summary(rows, delta={"cached_tokens": 5.0, "prompt_tokens": 15.0})["metrics"]["prefix_hit_share"] == 0.25
-    assert summary(rows)["metrics"]["prefix_hit_share"] is None
-
-
 def test_chunks_and_lengths():
     rows = [
         request(99, 100, [(100.0, 1), (101.0, 2), (102.0, 6)], 103, output_tokens=9, max_tokens=9, repeats=True),
@@ -295,4 +288,9 @@ def test_a_token_count_that_is_missing_is_not_guessed():
 
 def test_counters_that_fell_or_vanished_are_left_out():
     before = {"grew": 1, "stood": 2, "fell": 3, "vanished": 4}
-    assert counter_delta(before, {"grew": 5, "stood": 2, "fell": 1, "new": 9}) == {"grew": 4, "stood": 0}
+    assert counter_delta(before, {"grew": 5, "stood": 2, "fell": 1}) == {"grew": 4, "stood": 0}
+
+
+def test_a_counter_that_appears_with_its_first_event_began_at_zero():
+    assert counter_delta({"grew": 1}, {"grew": 5, "preemptions": 9}) == {"grew": 4, "preemptions": 9}
+    assert counter_delta({}, {"grew": 5, "preemptions": 9}) == {}  # nothing was to be read before

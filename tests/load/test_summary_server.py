@@ -26,6 +26,7 @@ def test_figures_are_cut_to_the_window():
 def test_the_95th_percentile_is_weighed_by_time():
     samples = timeline(*((100 + t / 10, 2 if t < 77 else 8, 0) for t in range(80)))
     assert summary(ROWS, samples)["server"]["running_p95"] == 2
+    assert summary(ROWS, samples)["server"]["running_p10"] == 2
     samples = timeline(*((100 + t / 10, 2 if t < 70 else 8, 0) for t in range(80)))
     assert summary(ROWS, samples)["server"]["running_p95"] == 8
 
@@ -63,12 +64,49 @@ def test_counters_are_interpolated_at_the_ends_of_the_window():
     assert not server["restarted"]
 
 
+def test_a_counter_that_appears_within_the_window_began_at_zero():
+    """Where the server answered before: it may have had no event yet; where it did not, nobody knows."""
+    counts = {97: None, 101.5: None, 104: 6.0, 106: 6.0, 110: 8.0}
+    samples = pd.concat([timeline((t, 1, 0), preemptions=n) for t, n in counts.items()])
+    silent = pd.concat([timeline((t, 1 if n else None, 0), preemptions=n) for t, n in counts.items()])
+    for table, expected in ((samples, {"preemptions": pytest.approx(7.0)}), (silent, {})):
+        server = summary(ROWS, table, delta={"preemptions": 8.0}, live_counters={"preemptions"})["server"]
+        assert server["window_delta"] == expected
+
+
+def test_the_fullest_rank_has_a_95th_percentile_of_its_own():
+    samples = pd.concat([timeline((t, 8, 0), rank_running_max=r) for t, r in ((99, 4.0), (104, 5.0), (110, 4.0))])
+    server = summary(ROWS, samples, ranks=2)["server"]
+    assert (server["running_p95"], server["rank_running_p95"]) == (8.0, 5.0)
+    assert summary(ROWS, timeline((99, 8, 0), (110, 8, 0)))["server"]["rank_running_p95"] is None
+
+
 def test_growth_needs_readings_on_both_sides_and_no_reset():
     short = pd.concat([timeline((t, 1, 0), output_tokens=10.0 * t) for t in (97, 106)])
     reset = pd.concat([timeline((t, 1, 0), output_tokens=n) for t, n in ((97, 50), (104, 0), (110, 70))])
     for samples, restarted in ((short, False), (reset, True)):
         server = summary(ROWS, samples, delta={"output_tokens": 20.0}, live_counters={"output_tokens"})["server"]
         assert (server["window_delta"], server["restarted"]) == ({}, restarted)
+        assert (server["delta"], server["fell"]) == (
+            ({}, ["output_tokens"]) if restarted else ({"output_tokens": 20}, [])
+        )
+
+
+def test_one_counter_that_fell_leaves_none_of_the_others_to_be_believed():
+    """Another one has long grown beyond what it was."""
+    counts = [(97, 50.0, 3.0, 10.0), (104, 2.0, 5.0, 10.0 - 1e-9), (110, 9.0, 9.0, 30.0)]
+    samples = pd.concat([timeline((t, 1, 0), requests_finished=a, preemptions=b, steps=c) for t, a, b, c in counts])
+    server = summary(ROWS, samples, delta={"preemptions": 6.0}, live_counters={"preemptions", "steps"})["server"]
+    assert (server["delta"], server["window_delta"], server["fell"]) == ({}, {}, ["requests_finished"])
+
+
+def test_a_counter_that_moves_now_and_then_may_be_behind_by_its_stairs():
+    stairs = [(t, 40.0 * (t >= 103) + 40.0 * (t >= 107)) for t in range(98, 112)]
+    even = [(t, 10.0 * t) for t in range(98, 112)]
+    for counts, expected in ((stairs, 40.0), (even, 0.0)):
+        samples = pd.concat([timeline((t, 1, 0), output_tokens=n) for t, n in counts])
+        assert summary(ROWS, samples)["server"]["output_tokens_staircase"] == pytest.approx(expected)
+    assert summary(ROWS)["server"]["output_tokens_staircase"] is None
 
 
 def test_constant_zeros_are_named():

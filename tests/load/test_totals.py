@@ -67,6 +67,14 @@ def test_what_is_not_said_stays_unknown():
     )
 
 
+@pytest.mark.parametrize("count", [2**31, 10**18, 10**19, -1])
+def test_absurd_counts_are_not_said(count: int):
+    details = {"accepted_prediction_tokens": count, "rejected_prediction_tokens": 1}
+    usage = {"prompt_tokens": count, "completion_tokens": count, "prompt_tokens_details": {"cached_tokens": count}}
+    assert told({"usage": usage | {"completion_tokens_details": details}}) == {}
+    assert told({"timings": {"prompt_n": 2**31 - 1, "cache_n": 1, "predicted_n": count}}) == {"cached_tokens": 1}
+
+
 def test_later_chunks_overrule_and_do_not_erase():
     assert told({"usage": {"prompt_tokens": 5, "completion_tokens": 1}}, {"usage": {"completion_tokens": 2}}) == {
         "prompt_tokens": 5, "output_tokens": 2,

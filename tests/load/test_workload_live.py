@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import requests
 
-from lab import checkpoints, engines
+from lab import engines
 from lab.campaign import Arm, Limits
 from lab.engines.base import Server
-from lab.errors import LabError
 from lab.load import tokenizer, workload
 from lab.workloads import Workload
 
@@ -22,12 +21,8 @@ ONE = {"max_tokens": 1, "n_predict": 1, "cache_prompt": False}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The small real model; skipped where it is neither cached nor fetchable."""
-    try:
-        checkpoint = checkpoints.resolve("smollm2-135m-q4_1", Path.cwd())
-    except LabError as error:
-        pytest.skip(str(error))
+def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The small real model."""
     arm = Arm(name="control", engine="llamacpp", checkpoint=str(checkpoint), flags=FLAGS)
     folder = tmp_path_factory.mktemp("server")
     with engines.get("llamacpp").launch(arm, folder, Limits(start_seconds=60), f"test-{uuid.uuid4().hex}") as running:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lab.engines.base import Sample
+from lab.errors import LabError
 from lab.observe import timeline
 
 
@@ -160,6 +161,23 @@ def test_idle_look_at_an_idle_server_and_at_one_that_does_not_tell():
     assert timeline.idle_look(Server(sample(None)).sample, 0) == timeline.IdleLook(None, {})
 
 
-def test_idle_look_at_a_dead_server_raises():
+def test_idle_look_bears_a_server_that_fails_at_times():
+    errors = ConnectionRefusedError(), LabError("500")
+    server = Server(errors[0], sample(0, output_tokens=5), errors[1], errors[0], sample(2, output_tokens=6))
+    assert timeline.idle_look(server.sample, 0.3) == timeline.IdleLook(2, {"output_tokens": 1})
+
+
+def test_a_question_is_asked_again_for_some_seconds_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timeline, "PATIENCE_S", 0.25)
+    server = Server(*[ConnectionRefusedError()] * 100)
+    with pytest.raises(ConnectionRefusedError):
+        timeline.patiently(server.sample)
+    assert 2 <= server.count <= 4
+    with pytest.raises(KeyError):
+        timeline.patiently(Server(KeyError("a mistake of ours"), sample(1)).sample)
+
+
+def test_idle_look_at_a_dead_server_raises(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(timeline, "PATIENCE_S", 0.2)
     with pytest.raises(ConnectionRefusedError):
         timeline.idle_look(Server(ConnectionRefusedError()).sample, 0)

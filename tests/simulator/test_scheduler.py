@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,6 +71,14 @@ def test_a_cap_of_8_under_16_clients_runs_exactly_8_at_the_rate_of_the_formula()
     # A request lives 64 steps; in each of them 8 requests run, and every request adds its prompt's time once.
     seconds = 64 * (20 + 0.5 * 8) / 1000 + 8 * 100 * 0.02 / 1000
     assert closed.rate() == pytest.approx(8 * 64 / seconds, rel=0.001)
+
+
+def test_whole_batches_end_before_the_next_one_begins() -> None:
+    """Eight clients whose first batch holds all of them; the next ones are what had come when it ended."""
+    steps = Closed(8, whole_batches=True).run(20).steps
+    assert all(after.running <= before.running for before, after in pairwise(steps) if not after.new_requests)
+    assert all(step.new_requests == step.running for step in steps if step.new_requests)
+    assert steps[0].running == 8
 
 
 def test_the_first_token_comes_after_overhead_queue_and_prefill() -> None:

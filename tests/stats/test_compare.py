@@ -14,7 +14,7 @@ from scipy import stats as reference
 
 from lab.stats import compare
 
-calm = settings(deadline=None)  # a busy machine is no defect
+calm = settings(deadline=None, max_examples=50)  # a busy machine is no defect
 log_effects = st.floats(-0.7, 0.7)
 slopes = st.floats(-0.5, 0.5)
 gaps = st.lists(st.floats(0.1, 100.0), min_size=30, max_size=30)
@@ -52,14 +52,30 @@ def test_the_effect_is_exact_under_any_linear_drift(lever, other, slope, spacing
 
 
 @calm
-@given(log_effects, st.lists(st.floats(-0.3, 0.3), min_size=9, max_size=9), gaps)
+@given(
+    log_effects,
+    st.lists(st.floats(-0.3, 0.3), min_size=4, max_size=4),
+    st.lists(st.floats(0.1, 100.0), min_size=33, max_size=33),
+)
 def test_with_many_passes_the_effect_is_exact_under_drift_that_bends_at_controls(lever, levels, spacing):
-    frame, position = campaign(["lever"], 8, spacing)
-    controls = position[frame["arm"] == "control"]
-    log_value = truth(frame, {"lever": lever}) + np.interp(position, controls, levels)
+    frame, position = campaign(["lever"], 16, spacing)
+    knots = position[frame["arm"] == "control"][
+        [0, 5, 11, 16]
+    ]  # 31 launches beyond two arms: four knots, spread evenly
+    log_value = truth(frame, {"lever": lever}) + np.interp(position, knots, levels)
     effect = compare(with_values(frame, log_value), "control", "lever")
     assert effect.effect_pct == pytest.approx(100 * math.expm1(lever), abs=1e-6)
-    assert effect.df == 7
+    assert effect.residual_cv_pct == pytest.approx(0, abs=1e-6)
+
+
+def test_a_small_campaign_pays_for_a_bend_with_a_wider_interval_not_with_a_wrong_effect():
+    frame, position = campaign(["lever"], 7)
+    bent = truth(frame, {"lever": 0.05}) + 0.1 * np.abs(position - 0.5)
+    straight = truth(frame, {"lever": 0.05}) + 0.1 * position
+    effects = [compare(with_values(frame, log_value), "control", "lever") for log_value in (bent, straight)]
+    widths = [effect.ci_high_pct - effect.ci_low_pct for effect in effects]
+    assert effects[0].ci_low_pct < 100 * math.expm1(0.05) < effects[0].ci_high_pct
+    assert widths[0] > 1 > 1e-6 > widths[1]
 
 
 @calm
@@ -142,11 +158,16 @@ def test_a_block_of_four_is_worked_by_hand():
         (1, 1, 0),  # screening: control, treatment, control; the line takes the last degree of freedom
         (1, 2, 2),  # 5 launches, 2 arms, a line
         (1, 3, 4),  # 7 launches, 2 arms, a line
-        (1, 4, 4),  # 9 launches, 2 arms, three knots more cost what the two launches bring
-        (1, 8, 7),  # every control a knot: one degree per pass, less one
+        (1, 8, 14),  # 17 launches, 2 arms, a line: 15 beyond the arms are not yet twice 8
+        (1, 9, 15),  # 19 launches, 2 arms, 17 beyond them: a line that bends once
+        (1, 12, 21),  # 25 launches, 2 arms, bends once
+        (1, 13, 22),  # 27 launches, 2 arms, 25 beyond them: bends twice
         (3, 1, 0),
         (3, 2, 4),  # 9 launches, 4 arms, a line
-        (3, 3, 6),  # 13 launches, 4 arms, every control a knot
+        (3, 3, 8),  # 13 launches, 4 arms, a line
+        (3, 5, 15),  # 21 launches, 4 arms, 17 beyond them: bends once
+        (6, 2, 7),  # 15 launches, 7 arms, a line
+        (6, 8, 44),  # 57 launches, 7 arms, 50 beyond them: bends five times
     ],
 )
 def test_degrees_of_freedom_follow_from_counts_alone(levers, passes, df):
@@ -231,7 +252,7 @@ def test_bad_questions_are_refused():
         compare(frame, "control", "lever")
 
 
-CAMPAIGNS = 1500
+CAMPAIGNS = 400
 
 
 @pytest.mark.parametrize(
@@ -257,8 +278,31 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(levers, passes, slope
         covered += effect.ci_low_pct <= 100 * math.expm1(0.05) <= effect.ci_high_pct
         agreed += (effect.p_value < 0.05) == (effect.ci_low_pct > 0 or effect.ci_high_pct < 0)
     assert agreed == CAMPAIGNS, "p and the interval disagree"
-    low, high = reference.binom.ppf([0.0005, 0.9995], CAMPAIGNS, 0.95)
+    # A pooled spread that should not have been pooled costs a percent. Sharper: `test_spread`.
+    low, high = reference.binom.ppf([0.0005, 0.9995], CAMPAIGNS, [0.935, 0.955])
     assert low <= covered <= high
+
+
+def test_a_treatment_that_scatters_keeps_its_spread_to_itself():
+    """The t interval of Welch, in a campaign without drift terms to fit."""
+    control, lever = [100.0], [100.0, 180.0, 60.0, 130.0]
+    others = [100.0, 100.4, 99.8, 100.1, 99.9, 100.2]
+    arms = ["control", *["lever"] * 4, *["other"] * 6]
+    frame = pd.DataFrame({"order": range(11), "started_s": range(11), "arm": arms, "value": control + lever + others})
+    effect = compare(frame, "control", "lever")
+    mine, rest = np.var(np.log(lever), ddof=1) / 4, np.var(np.log(others), ddof=1)
+    df = (mine + rest) ** 2 / (mine**2 / 3 + rest**2 / 5)
+    expected = np.mean(np.log(lever)) - np.log(100)
+    assert effect.df == pytest.approx(df)
+    half_width = reference.t.ppf(0.975, df) * math.sqrt(mine + rest)
+    assert effect.ci_high_pct == pytest.approx(100 * math.expm1(expected + half_width))
+
+
+def test_arms_that_agree_share_their_spread():
+    frame, _ = campaign(["lever", "other"], 4)
+    values = np.exp(np.random.default_rng(3).normal(0, 0.02, len(frame)))
+    effect = compare(frame.assign(value=values), "control", "lever")
+    assert effect.df == 9  # 13 launches, 3 arms, a line
 
 
 @calm

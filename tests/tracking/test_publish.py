@@ -43,12 +43,14 @@ def server(results: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as owner:
-        assert owner.stdout is not None
-        assert "Ctrl-C ends it" in owner.stdout.readline()
-        url = store.running(results / "mlflow")
-        assert url is not None
-        yield owner, url
-        owner.kill()
+        try:
+            assert owner.stdout is not None
+            assert "Ctrl-C ends it" in owner.stdout.readline()
+            url = store.running(results / "mlflow")
+            assert url is not None
+            yield owner, url
+        finally:
+            owner.kill()
 
 
 def snapshot(url: str) -> list[dict[str, Any]]:
@@ -259,9 +261,16 @@ def test_the_server_dies_with_its_owner(results: Path, server: tuple[subprocess.
 def test_an_interrupt_right_after_the_links_ends_the_server(results: Path) -> None:
     argv = [sys.executable, "-c", SERVE, str(results), str(store.free_port())]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        assert any("all runs" in line for line in iter(owner.stdout.readline, ""))
-        owner.send_signal(signal.SIGINT)
-        assert owner.wait(60) == 0
+        overdue = threading.Timer(120, owner.kill)
+        overdue.start()
+        try:
+            assert owner.stdout is not None
+            last_lines = ("all runs", "nothing is published yet")
+            assert any(words in line for line in iter(owner.stdout.readline, "") for words in last_lines)
+            owner.send_signal(signal.SIGINT)
+            assert owner.wait(60) == 0
+        finally:
+            overdue.cancel()
+            owner.kill()
     assert marked_processes(f"mlflow-{owner.pid}", exact=True) == []
     assert not (results / "mlflow" / "server.json").exists()
