@@ -15,22 +15,21 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.arguments import parser
 from lab.errors import InputError, LabError
 
 INTERRUPTED = 130
-MOST_COUNT = 65_535
-SHORTEST_CHECK_SECONDS, LONGEST_CHECK_SECONDS = 4, 86_400
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 done, 1 the run failed, 2 bad input, 3 disk full, 130 interrupted."""
     kept = ""
     try:
-        options = _parser().parse_args(arguments)
+        options = parser().parse_args(arguments)
         kept = options.kept
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's way to say Ctrl-C
-        return options.command(options)
+        return COMMANDS[options.command](options)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return error.exit_code
@@ -40,96 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lab", description="Measure which levers of an LLM serving stack really help.", allow_abbrev=False
-    )
-    parser.set_defaults(kept="")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    run = commands.add_parser("run", help="measure a campaign", allow_abbrev=False)
-    run.add_argument("file", metavar="FILE", help="a campaign file, such as experiments/local.yaml")
-    run.add_argument("--levers", metavar="A,B", help="only these levers of the file")
-    run.add_argument("--passes", type=_count, metavar="N", help="this many passes instead of rule.passes.max")
-    run.add_argument(
-        "--resume", nargs="?", const="", metavar="RUN-ID", help="continue the newest unfinished run, or this one"
-    )
-    run.add_argument("--fresh", action="store_true", help="never resume")
-    run.add_argument("--dry-run", action="store_true", help="print launches, minutes and disk, and stop")
-    run.add_argument("--over-budget", action="store_true", help="run although the plan exceeds budget.hours")
-    run.add_argument("--no-publish", action="store_true", help="do not publish to MLflow")
-    run.set_defaults(command=_run, kept="; nothing measured is lost, continue with --resume")
-
-    check = commands.add_parser(
-        "check", help="load a running server for a minute: what did it really run, and why", allow_abbrev=False
-    )
-    check.add_argument("url", metavar="URL", help="address of an SGLang, vLLM or llama.cpp server")
-    check.add_argument(
-        "-c", "--concurrency", type=_clients, required=True, metavar="N", help="clients at once, 1 to 16384"
-    )
-    check.add_argument(
-        "--seconds",
-        type=_seconds,
-        default=30.0,
-        metavar="S",
-        help=f"measured window, {SHORTEST_CHECK_SECONDS} to {LONGEST_CHECK_SECONDS}; default: 30; about 30 s more in "
-        "all, longer on a slow server",
-    )
-    check.add_argument("--model", metavar="NAME", help="which of the served models; default: the first")
-    check.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the server's API key")
-    check.add_argument("--json", action="store_true", help="figures as JSON on standard output")
-    check.set_defaults(command=_check, kept="; a check keeps nothing, and the server runs on as it was")
-
-    verdicts = commands.add_parser("verdicts", help="print the verdict table", allow_abbrev=False)
-    verdicts.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: the run finished or touched last")
-    verdicts.add_argument("--run", metavar="RUN-ID")
-    verdicts.add_argument("--format", default="table", choices=["table", "md", "html", "csv", "json"])
-    verdicts.add_argument("--rejudge", action="store_true", help="judge the records again instead of reading verdicts")
-    verdicts.add_argument("--fail-on", metavar="VERDICTS", help="exit 1 if a row has one of these, e.g. reject,invalid")
-    verdicts.set_defaults(command=_verdicts)
-
-    audit = commands.add_parser("audit", help="audit records again", allow_abbrev=False)
-    audit.add_argument("path", metavar="PATH", type=Path, help="the folder of a run, or of one trial")
-    audit.set_defaults(command=_audit)
-
-    publish = commands.add_parser("publish", help="rebuild MLflow from files", allow_abbrev=False)
-    publish.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: every campaign")
-    publish.add_argument("--run", metavar="RUN-ID")
-    publish.set_defaults(command=_publish)
-
-    ui = commands.add_parser("ui", help="serve MLflow on this machine", allow_abbrev=False)
-    ui.add_argument("--port", type=_count, default=5000)
-    ui.add_argument("--host", default="127.0.0.1", help="default: this machine only")
-    ui.set_defaults(command=_ui)
-    return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_COUNT or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_COUNT}")
-    return int(text)
-
-
-def _clients(text: str) -> int:
-    from lab.workloads import MOST_CLIENTS
-
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_CLIENTS or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_CLIENTS}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not SHORTEST_CHECK_SECONDS <= value <= LONGEST_CHECK_SECONDS:
-        raise argparse.ArgumentTypeError(
-            f"'{text[:20]}' is not a number of seconds from {SHORTEST_CHECK_SECONDS} to {LONGEST_CHECK_SECONDS}"
-        )
-    return value
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -153,6 +62,17 @@ def _check(options: argparse.Namespace) -> int:
     else:
         text = render(checked, shutil.get_terminal_size((WIDTH, 0)).columns)
     print(concealed(text, checked.secrets), end="")
+    return 0
+
+
+def _aa(options: argparse.Namespace) -> int:
+    from lab.campaign import Campaign
+    from lab.errors import say
+    from lab.floor import measure_floor, render
+
+    if options.passes < 2:
+        raise InputError("--passes: two at least; one pass has no spread")
+    print(render(measure_floor(options.file, options.passes, say), Campaign.load(options.file)))
     return 0
 
 
@@ -301,3 +221,14 @@ def _ui(options: argparse.Namespace) -> int:
 
     tracking.ui(results_folder(), port=options.port, host=options.host)
     return 0
+
+
+COMMANDS = {
+    "run": _run,
+    "aa": _aa,
+    "check": _check,
+    "verdicts": _verdicts,
+    "audit": _audit,
+    "publish": _publish,
+    "ui": _ui,
+}

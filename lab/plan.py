@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab.campaign import BASELINE, CONTROL, Campaign, Window
-from lab.records import CLOSING, JUDGED, MATCHED, OPENING, RESUMED, SWEEP, TREATMENT, Launch
+from lab.records import CLOSING, JUDGED, MATCHED, OPENING, REPEAT, RESUMED, SWEEP, TREATMENT, Launch
 
 # What a notebook costs beside its measurements: kernel, papermill, imports, pictures (seconds, measured).
 NOTEBOOK_SECONDS = 4.0
@@ -34,7 +34,7 @@ class Owed:
     @property
     def name(self) -> str:
         """The trial's folder."""
-        extra = "-matched" if self.purpose == MATCHED else ""
+        extra = {MATCHED: "-matched", REPEAT: "-repeat"}.get(self.purpose, "")
         return f"{self.workload}-c{self.concurrency}{extra}"
 
 

@@ -20,7 +20,7 @@ OPENING, TREATMENT, CLOSING, RESUMED, SEARCH = "opening", "treatment", "closing"
 BURN_IN = "burn-in"
 """A launch that lets an engine compile and tune before anything is judged."""
 NEVER_JUDGED = (SEARCH, BURN_IN)
-JUDGED, SWEEP, MATCHED = "judged", "sweep", "matched-batch"
+JUDGED, SWEEP, MATCHED, REPEAT = "judged", "sweep", "matched-batch", "repeat"
 
 
 def utc_now() -> str:

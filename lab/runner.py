@@ -17,6 +17,7 @@ from lab import judgement, plan, retry
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
 from lab.errors import InputError, LabError, say
 from lab.files import digest
+from lab.floor import too_coarse
 from lab.hosts import LocalHost, host_lock
 from lab.lever_study import step_name
 from lab.notebook_process import Notebooks, last_line, write_html
@@ -62,6 +63,8 @@ def run_campaign(
         if run is None:
             prepared = prepare(campaign, only, passes)
             _check_budget(campaign, prepared.levers, prepared.passes, over_budget)
+            if coarse := too_coarse(campaign, prepared.passes):
+                say(f"warning: {coarse}")
             run = create_run(prepared, results_folder(), "campaign")
             resumed = False
         else:

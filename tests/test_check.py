@@ -96,7 +96,7 @@ def test_nothing_listens() -> None:
 def test_the_command_prints_json_for_scripts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lab.cli.SHORTEST_CHECK_SECONDS", 1)
+    monkeypatch.setattr("lab.arguments.SHORTEST_CHECK_SECONDS", 1)
     with serving(tmp_path, max_running=4) as server:
         assert main(["check", server.url, "-c", "2", "--seconds", "1", "--json"]) == 0
     said = capsys.readouterr()

@@ -38,9 +38,9 @@ STEP_SIDE = 3
 STEP_RESIDUALS, STEP_RESIDUALS_OF_FEW = 4.0, 72.0
 # It is also more than one token of the whole batch more or less in each bin, as a slow server may have for seconds.
 BATCH_STEP_S = 0.125
-# The throughput is known to a burst of tokens more or less: larger shares of the window's tokens than this are no
-# measurement of it.
-BURST_MOST = 0.05
+# The throughput is known to a burst of tokens more or less, evenly between: with fewer bursts than this in a window its
+# standard deviation is above 3.6 % of the whole from that alone, which is no measurement.
+BURST_MOST = 1 / 8
 # A sum of squares below this, in units of the level, is rounding.
 ROUNDING = 1e-14
 # A window of exactly the length asked for is a difference of two clock readings, and may come out a trifle shorter.
@@ -121,7 +121,7 @@ def steadiness(
     if judged.outcome == FOUND and burst_share > BURST_MOST:
         longer_s = seconds * burst_share / BURST_MOST
         reason = (
-            f"tokens arrive in bursts of {burst_share:.0%} of all in the window, so the throughput is off by as much; "
+            f"tokens arrive in bursts of {burst_share:.0%} of all in the window: the throughput may be off by as much; "
             f"{longer_s:.0f} s would bring it below {BURST_MOST:.0%}"
         )
         judged = replace(judged, outcome=TOO_SHORT, reason=reason)

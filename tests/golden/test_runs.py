@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lab.campaign import Campaign
+from lab.floor import floor_of
 from lab.judgement import judge
 from lab.retry import RETRIES
 from lab.runs import pick_run
@@ -69,3 +71,25 @@ def test_settled_and_hopeless_levers_leave_and_a_dying_one_is_tried_three_times(
     assert made.count("control") == 1 + rows["faster"]["passes"]
     assert "faster leaves: adopt" in ran.stderr
     assert "dying leaves: failed" in ran.stderr
+
+
+@pytest.mark.golden
+def test_the_noise_floor_is_that_of_the_server_and_a_run_that_cannot_tell_its_rule_is_warned(tmp_path: Path) -> None:
+    noisy = {**CAMPAIGN, "server": {"engine": "simulated", "flags": {**FLAGS, "noise.launch_cv_pct": 4.0}}}
+    path = tmp_path / "leaving.yaml"
+    path.write_text(yaml.safe_dump(noisy))
+    env = {**os.environ, "LAB_RESULTS": str(tmp_path / "results")}
+
+    def lab(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lab", *words]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=140, check=False)
+
+    told = lab("aa", str(path), "--passes", "5")
+    assert told.returncode == 0, told.stderr
+    floor = floor_of(pick_run(tmp_path / "results" / "aa", "leaving"), Campaign.load(path))
+    assert (floor.noise.launches, floor.left_out) == (11, 0)
+    assert 2.0 <= floor.noise.launch_cv_pct <= 7.0  # eleven launches know 4 % to about a factor of 1.6
+    assert floor.noise.window_cv_pct < 1.5
+    assert "←" in told.stdout
+    warned = lab("run", str(path), "--no-publish", "--levers", "faster", "--passes", "2")
+    assert "warning: identical launches differ by" in warned.stderr

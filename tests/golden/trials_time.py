@@ -84,8 +84,8 @@ SCENARIOS = [
     Scenario(
         "no-steady-window",
         INVALID,
-        # One client whose answers come in one piece, sixteen and sixty in the window.
-        fires=Play(flags={"one_chunk": True}, workload={"output_tokens": 64}, concurrency=1),
+        # One client whose answers come in one piece, four and sixty in the window.
+        fires=Play(flags={"one_chunk": True}, workload={"output_tokens": 192}, concurrency=1),
         silent=Play(flags={"one_chunk": True}, workload={"output_tokens": 8}, concurrency=1),
         also=IN_ONE_PIECE,
         besides=IN_ONE_PIECE,

@@ -24,7 +24,7 @@ def test_answers_tell_what_was_cached_where_the_counters_do_not():
     assert (counted["client"]["cached_share"], counted["metrics"]["prefix_hit_share"]) == (0.7, 0.1)
 
 
-@pytest.mark.parametrize(("bursts", "outcome"), [(4, "too-short"), (19, "too-short"), (20, "found"), (80, "found")])
+@pytest.mark.parametrize(("bursts", "outcome"), [(4, "too-short"), (7, "too-short"), (8, "found"), (80, "found")])
 def test_a_window_of_few_bursts_is_no_measurement(bursts: int, outcome: str):
     """Eight answers of so many bursts each, all of them in the same instants, a few milliseconds apart."""
     times = [100 + 8 * (n + 0.5) / bursts for n in range(bursts)]
