@@ -17,6 +17,10 @@ from lab.stats.sequential import Judgement, judge
 if TYPE_CHECKING:
     import pandas
 
+TRADED = {"output_tok_s": True, "ttft_p50_ms": False, "tpot_p50_ms": False, "kv_tokens": True}
+"""What a lever may gain or lose besides the rule's metric, and whether more of it is better: throughput, time to the
+first token, speed of one stream, room in the cache."""
+
 
 def judged(entries: Sequence[Audited], arm: str, rule: Rule, treatments: int = 1) -> Judgement | None:
     """What the sequential rule says of its metric over all valid judged trials of the run; None without both arms.
@@ -58,6 +62,21 @@ def guard(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> str:
     else:
         low, high, limit = -found.ci_high_pct, -found.ci_low_pct, limits.max_decrease_pct or 0.0
     return "broken" if low > limit else "held" if high <= limit else "unknown"
+
+
+def traded(entries: Sequence[Audited], arm: str, rule: Rule) -> dict[str, tuple[Effect, bool]]:
+    """Metrics beside the rule's that the lever surely changes, by at least the least effect that counts, and whether
+    for the better; those with a guard are left to it."""
+    found = {}
+    for metric, more_is_better in TRADED.items():
+        if metric == rule.metric or metric in rule.guards:
+            continue
+        other = effect(entries, arm, metric, rule)
+        if other is None or other.effect_pct is None or other.ci_low_pct is None or other.ci_high_pct is None:
+            continue
+        if abs(other.effect_pct) >= rule.min_effect_pct and (other.ci_low_pct > 0 or other.ci_high_pct < 0):
+            found[metric] = (other, (other.effect_pct > 0) == more_is_better)
+    return found
 
 
 def _compare(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> Effect | None:

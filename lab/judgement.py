@@ -18,7 +18,7 @@ from lab.audit.repeats import not_counterbalanced
 from lab.audit.theory import prediction_missed, sign_missed
 from lab.campaign import CONTROL, Accuracy, Passes, Rule
 from lab.context import ACCURACY_CODES, Audited, accuracy_record, audit_run
-from lab.effects import guard, judged, matched_effect
+from lab.effects import guard, judged, matched_effect, traded
 from lab.errors import InputError
 from lab.files import write_json
 from lab.health import hardware_of, health, predicted_effect_pct
@@ -145,6 +145,7 @@ class _Judge:
             accuracy=self._accuracy(name),
             accuracy_codes=self._accuracy_codes(launches),
             accuracy_unknown_allowed=self.accuracy.allow_unknown,
+            traded=traded(self.audited, name, rule) if measured else {},
             guards={key: guard(self.audited, name, key, rule) if measured else "unknown" for key in rule.guards},
         )
         verdict = decide(evidence, self.looked_at)

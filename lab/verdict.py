@@ -21,7 +21,8 @@ INVALID, FAILED, NOT_APPLICABLE = "invalid", "failed", "not-applicable"
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict on one treatment rests on; `judged`: what the sequential rule says of the rule's metric."""
+    """All that a verdict on one treatment rests on; judged: what the sequential rule says of the rule's metric; traded:
+    what else the lever changes, and whether for the better."""
 
     title: str
     not_applicable: str | None = None
@@ -37,6 +38,7 @@ class Evidence:
     accuracy_codes: list[Code] = field(default_factory=list)
     accuracy_unknown_allowed: bool = False
     guards: dict[str, str] = field(default_factory=dict)
+    traded: dict[str, tuple[Effect, bool]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ def decide(evidence: Evidence, rule: Rule) -> Verdict:
     label, text = evidence.judged.label, _sentence(evidence.judged, rule, evidence)
     if evidence.capped:
         text = f"{_cap_sentence(evidence)}; {text}"
+    if price := _price(label, evidence):
+        text, findings = f"{text}; {price}", (*findings, "trade-off")
     if label == ADOPT and evidence.accuracy == "unknown" and not evidence.accuracy_unknown_allowed:
         return Verdict(INCONCLUSIVE, f"not adopted, since nothing shows that answers are as right: {text}", findings)
     if label == ADOPT and evidence.accuracy in ("not-tested", "unknown"):
@@ -108,6 +112,19 @@ def _sentence(judged: Judgement, rule: Rule, evidence: Evidence) -> str:
         return f"not decided yet after {done}: {measured}{more}"
     noise = "launch noise" if _holds_zero(effect) else f"an effect below {least:g} %"
     return f"cannot be told from {noise}: {measured}{more}"
+
+
+def _price(label: str, evidence: Evidence) -> str:
+    """What a lever that helps costs, or what one that does not help would bring; empty for nothing."""
+    helps = label == ADOPT
+    changed = [
+        f"{metric} {_signed(effect.effect_pct)} %"
+        for metric, (effect, better) in evidence.traded.items()
+        if better != helps
+    ]
+    if not changed or label not in (ADOPT, REJECT, NO_EFFECT):
+        return ""
+    return f"{'it costs' if helps else 'it brings'} {', '.join(changed)}"
 
 
 def _holds_zero(effect: Effect) -> bool:

@@ -162,3 +162,14 @@ def test_the_audits_of_every_trial_are_kept(tmp_path: Path) -> None:
     ]
     assert audits[1]["codes"][0]["code"] == "gate-misaligned"
     assert read_json(build.run.path / "judgements" / build.rule.digest() / "verdicts.json") == judgement.rows
+
+
+def test_a_lever_that_gains_throughput_and_loses_the_first_token_says_so(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp", passes=3)
+    build.launch(CONTROL, 0, OPENING, changes={"metrics.ttft_p50_ms": 500.0})
+    for number in (1, 2, 3):
+        build.launch("mtp", number, TREATMENT, 120, changes={"metrics.ttft_p50_ms": 600.0 + number})
+        build.launch(CONTROL, number, CLOSING, changes={"metrics.ttft_p50_ms": 500.0 - number})
+    row = row_of(build)
+    assert (row["verdict"], row["findings"]) == ("adopt", ["trade-off"])
+    assert "; it costs ttft_p50_ms +2" in row["reason"]

@@ -233,3 +233,22 @@ def test_the_first_reason_wins(first: int) -> None:
 
 def test_a_refusal_carries_no_findings_of_the_effect() -> None:
     assert verdict(effect(10.0, 8.0, 12.0), capped=CAPPED, invalid=[BAD]).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("label", "better", "said"),
+    [
+        (ADOPT, False, "; it costs ttft_p50_ms +21.0 %"),
+        (ADOPT, True, None),
+        (REJECT, True, "; it brings ttft_p50_ms +21.0 %"),
+        (REJECT, False, None),
+        (NO_EFFECT, True, "; it brings ttft_p50_ms +21.0 %"),
+        (INCONCLUSIVE, True, None),
+    ],
+)
+def test_what_a_lever_trades_is_told_in_its_row(label: str, better: bool, said: str | None) -> None:
+    traded = {"ttft_p50_ms": (effect(21.0, 15.0, 27.0), better)}
+    found = verdict(effect(10.0, 8.0, 12.0), label=label, accuracy="same", traded=traded)
+    assert found.label == label
+    assert found.reason.endswith(said) if said else "ttft" not in found.reason
+    assert ("trade-off" in found.findings) == (said is not None)
