@@ -39,7 +39,7 @@ BY_DEFAULT = ("01_autotune", "04_expert_parallel", "09_custom")
 """What everybody runs by hand: a search, a lever that cannot exist, one that the notebook must find; `soak`: all."""
 CHAT = {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}}
 """Real text, long enough that speculation drafts, and that a client which a search starves for moments stays valid."""
-WINDOW = {"warmup_seconds": 0.2, "seconds": 1.2, "min_steady_seconds": 1}
+WINDOW = {"warmup_seconds": 0.3, "seconds": 2.5, "min_steady_seconds": 1}
 
 
 def execute(lab, notebook: str, path: Path, **parameters: Any) -> nbformat.NotebookNode:
@@ -144,7 +144,7 @@ def test_a_lever_that_cannot_exist_starts_no_server(lab, notebook, lever):
 
 def test_the_baseline_notebook_sweeps_concurrency_and_the_summary_reads_it(lab):
     path = lab.campaign(
-        workloads={"chat": {"kind": "chat", "output_tokens": 8, "concurrency": [1, 4]}},
+        workloads={"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [1, 4]}},
         window=WINDOW,
     )
     execute(lab, "00_baseline", path)
