@@ -42,8 +42,7 @@ class Prepared:
 def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int | None = None) -> Prepared:
     """Check the campaign against its engine and model; raises InputError for the first thing that is wrong.
 
-    `only`: names of levers to measure (None: all); `passes`: overrides `rule.passes.max`. Until levers leave early,
-    the number of passes is fixed: the maximum.
+    `only`: names of levers to measure (None: all); `passes`: the most there may be, instead of `rule.passes.max`.
     """
     levers = resolve(campaign, only)
     if not levers and only is None:

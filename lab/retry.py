@@ -58,16 +58,21 @@ def attempts(launches: Iterable[Launch], audited: Iterable[Audited]) -> dict[Slo
     return found
 
 
+def filled(made: Sequence[Attempt]) -> bool:
+    """Whether one attempt was good."""
+    return any(attempt.good for attempt in made)
+
+
 def owed(made: Sequence[Attempt]) -> bool:
     """Whether the slot needs a launch: none was made, or all were disturbed and the last may be repeated."""
     if not made:
         return True
-    return not (any(attempt.good for attempt in made) or made[-1].certain or len(made) > RETRIES)
+    return not (filled(made) or made[-1].certain or len(made) > RETRIES)
 
 
 def lost(made: Sequence[Attempt]) -> bool:
     """Whether the slot stays empty for good, so that its pass cannot be completed."""
-    return bool(made) and not any(attempt.good for attempt in made) and not owed(made)
+    return not filled(made) and not owed(made)
 
 
 def failed_pass(made: Mapping[Slot, Sequence[Attempt]], arm: str) -> str | None:

@@ -20,7 +20,7 @@ def invalidating(
 ) -> list[Code]:
     """Codes because of which a pass of the arm could not be completed, that recur among launches that nothing replaced,
     or that left it without a valid trial; `entries`: its judged trials."""
-    empty = [made for slot, made in attempts.items() if slot[0] == arm and not any(one.good for one in made)]
+    empty = [made for slot, made in attempts.items() if slot[0] == arm and not retry.filled(made)]
     found = [code for made in empty for attempt in made for code in attempt.codes]
     counts = Counter(names(found))
     lost = {code.code for made in empty if retry.lost(made) for code in made[-1].codes}

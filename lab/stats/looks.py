@@ -66,10 +66,11 @@ def ending(passes: Sequence[int], estimates: Sequence[Estimate], bounds: Bounds,
         better, worse = _different(found, two_sided[index], bounds)
         same = _same(found, min(bounds.alpha / 2, one_sided[index]), bounds)
         lost = _hopeless(found, done, at_last, bounds) if done < bounds.last else np.zeros(shape, bool)
-        for number, ends in enumerate((lost, better, worse, same)):
-            new = going & ends & ((number > 0) | ~(better | worse | same))
+        lost &= going & ~(better | worse | same)
+        hopeless |= lost
+        for number, ends in enumerate((lost, better, worse, same)):  # in the order of `LABELS`
+            new = going & ends
             label[new], look[new] = number, index
-            hopeless |= new & (number == 0)
             going &= ~new
     return Ending(label, look, hopeless)
 
