@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from lab.campaign import Campaign
     from lab.lever_study import Study
+    from lab.roofline_views import RooflineView
     from lab.run_summary import Summary
     from lab.views import Table
 
@@ -42,6 +43,14 @@ def summary(campaign: str = "", *, run: str = "") -> Summary:
     from lab.run_summary import Summary
 
     return Summary(campaign, run)
+
+
+def roofline_view(campaign: str = "", *, run: str = "", arm: str = "control") -> RooflineView:
+    """One run against the limits of its hardware, from records only: tables and pictures. Default: the run touched
+    last; `arm`: whose last judged trial the gap account is of."""
+    from lab.roofline_views import RooflineView
+
+    return RooflineView(campaign, run, arm)
 
 
 def load_campaign(path: str) -> Campaign:

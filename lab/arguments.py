@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 MOST_COUNT = 65_535
+STEEPEST_ROUTING = 10
 SHORTEST_CHECK_SECONDS, LONGEST_CHECK_SECONDS = 4, 86_400
 
 
@@ -53,15 +54,26 @@ def parser() -> argparse.ArgumentParser:
         "all, longer on a slow server",
     )
     check.add_argument("--model", metavar="NAME", help="which of the served models; default: the first")
+    check.add_argument(
+        "--hardware",
+        metavar="KEY|FILE",
+        help="what the server runs on, for its bound: a GPU of the catalogue, a YAML file with one of your own, or "
+        "auto: what this machine has",
+    )
     check.add_argument("--key-env", metavar="VARIABLE", help="environment variable that holds the server's API key")
     check.add_argument("--json", action="store_true", help="figures as JSON on standard output")
     check.set_defaults(kept="; a check keeps nothing, and the server runs on as it was")
+
+    _add_roofline(commands)
 
     verdicts = commands.add_parser("verdicts", help="print the verdict table", allow_abbrev=False)
     verdicts.add_argument("campaign", nargs="?", metavar="CAMPAIGN", help="default: the run finished or touched last")
     verdicts.add_argument("--run", metavar="RUN-ID")
     verdicts.add_argument("--format", default="table", choices=["table", "md", "html", "csv", "json"])
     verdicts.add_argument("--rejudge", action="store_true", help="judge the records again instead of reading verdicts")
+    verdicts.add_argument(
+        "--rule", metavar="FILE", help="judge by the rule of this campaign file; kept beside the run's own judgement"
+    )
     verdicts.add_argument("--fail-on", metavar="VERDICTS", help="exit 1 if a row has one of these, e.g. reject,invalid")
 
     audit = commands.add_parser("audit", help="audit records again", allow_abbrev=False)
@@ -75,6 +87,45 @@ def parser() -> argparse.ArgumentParser:
     ui.add_argument("--port", type=_count, default=5000)
     ui.add_argument("--host", default="127.0.0.1", help="default: this machine only")
     return whole
+
+
+def _add_roofline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    add = commands.add_parser(
+        "roofline", help="the most that a deployment can give, and what limits it", allow_abbrev=False
+    ).add_argument
+    add("--model", required=True, metavar="NAME|PATH", help="of the catalogue, or a GGUF, config.json or its folder")
+    add(
+        "--hardware",
+        required=True,
+        metavar="KEY|FILE",
+        help="a GPU of the catalogue, a YAML file with one of your own, or auto: what this machine has",
+    )
+    add("--recipe", metavar="R", help="how the weights are stored: NVFP4, FP8, …; default: as first published")
+    add("--tp", type=_count, default=1, metavar="N", help="GPUs over which each sequence is sliced (default: 1)")
+    add("--ep", type=_count, default=1, metavar="N", help="GPUs over which whole experts are spread (default: 1)")
+    add("--dp", type=_count, default=1, metavar="N", help="groups with sequences of their own (default: 1)")
+    add("--pp", type=_count, default=1, metavar="N", help="stages of layers (default: 1)")
+    add("--batch", type=_count, default=16, metavar="N", help="sequences that run at once in all (default: 16)")
+    add("--context", type=_tokens, default=1024, metavar="N", help="tokens in the cache of each (default: 1024)")
+    add("--kv-dtype", metavar="T", help="cache type as engines name it: fp8, bfloat16, q8_0, …")
+    add("--shared-prefix", type=_tokens, metavar="N", help="tokens of context that all sequences share")
+    add(
+        "--routing",
+        type=_routing,
+        default="uniform",
+        metavar="LAW",
+        help="how tokens pick experts: uniform, balanced, or the exponent of a power law (default: uniform)",
+    )
+    add("--draft-tokens", type=_count, metavar="G", help="tokens drafted for each sequence and step")
+    add(
+        "--acceptance",
+        type=_shares,
+        metavar="P,P,…",
+        help="for each drafted position the share of steps in which its token is accepted",
+    )
+    add("--activations", choices=["bf16", "fp8", "fp4"], help="their precision where it is not that of the weights")
+    add("--memory-fraction", type=_share, default=0.9, metavar="F", help="of the memory, for the engine (default: 0.9)")
+    add("--json", action="store_true", help="figures as JSON")
 
 
 def _count(text: str) -> int:
@@ -101,3 +152,37 @@ def _seconds(text: str) -> float:
             f"'{text[:20]}' is not a number of seconds from {SHORTEST_CHECK_SECONDS} to {LONGEST_CHECK_SECONDS}"
         )
     return value
+
+
+def _tokens(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number of tokens from 1 to 999999999")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a number from 0 to 1")
+    return value
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    return tuple(_share(part) for part in text.split(","))
+
+
+def _routing(text: str) -> str | float:
+    if text in ("uniform", "balanced"):
+        return text
+    try:
+        exponent = float(text)
+    except ValueError:
+        exponent = 0.0
+    if not 0 < exponent <= STEEPEST_ROUTING:
+        raise argparse.ArgumentTypeError(
+            f"'{text[:20]}' is not uniform, balanced or an exponent above 0, at most {STEEPEST_ROUTING}"
+        )
+    return exponent

@@ -9,15 +9,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from lab import yamlfile
 from lab.errors import InputError
 from lab.files import digest, suggest
+from lab.hardware_ref import AUTO, named
 from lab.strict import Strict
 from lab.workloads import Workload
+
+if TYPE_CHECKING:
+    from lab.roofline.hardware import Hardware
 
 CONTROL = "control"
 BASELINE = "baseline"
@@ -26,6 +30,7 @@ MOST_PASSES, DAY_SECONDS = 1_000, 86_400
 RESERVED_CAMPAIGNS = {"mlflow", "reference", "rehearsal"}
 PROJECT = Path(__file__).resolve().parent.parent
 
+GOODPUT, TOK_S_PER_GPU = "goodput_rps", "tok_s_per_gpu"
 # Metrics of a trial that a rule or a guard may name, and the direction that is better.
 HIGHER_IS_BETTER = {
     "output_tok_s": True,
@@ -38,6 +43,8 @@ HIGHER_IS_BETTER = {
     "tpot_p99_ms": False,
     "e2e_p99_ms": False,
     "request_rps": True,
+    GOODPUT: True,
+    TOK_S_PER_GPU: True,
 }
 Scalar = bool | int | float | str | list[Any]
 
@@ -172,7 +179,7 @@ class Limits(Strict):
 class _File(Strict):
     name: str
     model: ModelRef
-    hardware: Literal["auto"] = "auto"
+    hardware: str | dict[str, Any] = AUTO
     server: ServerSpec
     workloads: dict[str, Workload] = Field(min_length=1)
     window: Window = Window()
@@ -265,6 +272,10 @@ class Campaign:
             runtime=server.runtime,
         )
 
+    def named_hardware(self) -> Hardware | None:
+        """What the file says that serves; None for `auto`: what the machine has."""
+        return named(self.document, self.file.hardware, self.folder)
+
     def dump(self) -> dict[str, Any]:
         """The resolved file, defaults filled in, as plain JSON types."""
         return self.file.model_dump()
@@ -275,6 +286,7 @@ class Campaign:
             raise error(("name",), f"'{file.name}' may hold only small letters, digits and '-'")
         if file.name in RESERVED_CAMPAIGNS:
             raise error(("name",), f"'{file.name}' is a folder of its own in results/; choose another name")
+        self.named_hardware()
         for name in file.workloads:
             if not re.fullmatch(r"[a-z0-9_-]{1,60}", name):
                 raise error(("workloads", name), "a workload's name holds only small letters, digits, '_' and '-'")
@@ -289,6 +301,9 @@ class Campaign:
         levels = file.workloads[rule.workload].concurrency
         if rule.concurrency not in levels:
             raise error(("rule", "concurrency"), f"{rule.concurrency} is not measured by the workload {levels}")
+        if GOODPUT in (rule.metric, *rule.guards) and file.workloads[rule.workload].slo is None:
+            place = ("rule", "metric") if rule.metric == GOODPUT else ("rule", "guards", GOODPUT)
+            raise error(place, f"{GOODPUT} needs limits; give workloads.{rule.workload} an slo, as in {{ttft_ms: 500}}")
         for name in file.levers:
             if not re.fullmatch(r"[a-z0-9_]{1,60}", name):
                 raise error(("levers", name), "a lever's name holds only small letters, digits and '_'")

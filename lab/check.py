@@ -19,6 +19,7 @@ from lab import observe
 from lab.audit import FINDING, INVALID, WARNING, Code, Context, audit
 from lab.audit.diagnosis import Diagnosis, diagnose
 from lab.campaign import Limits, Window
+from lab.check_bound import CheckBound, bound_of
 from lab.engines import attach
 from lab.errors import LabError
 from lab.files import digest
@@ -31,6 +32,7 @@ from lab.workloads import Workload
 
 if TYPE_CHECKING:
     from lab.engines.base import Fact, Server
+    from lab.roofline.hardware import Hardware
 
 # Nobody told us that a server of somebody else is idle: look longer than at one that the lab started.
 IDLE_LOOK_SECONDS = 10.0
@@ -46,7 +48,7 @@ Say = Callable[[str, float | None], None]
 @dataclass(frozen=True)
 class Checked:
     """One look at a server: its trial, what the audit found, worst first, and the diagnosis in a sentence; `missing`:
-    what it does not show, with the switch for it."""
+    what it does not show, with the switch for it; `bound`: on the hardware that was named, None: none was."""
 
     server_url: str
     engine: str
@@ -56,6 +58,7 @@ class Checked:
     codes: list[Code]
     diagnosis: Diagnosis
     seconds: float
+    bound: CheckBound | None = None
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """What must not be shown although the server may say it."""
 
@@ -91,8 +94,10 @@ class Checked:
             "acceptance_length": metrics["acceptance_length"],
             "kv_usage_max": server["kv_usage_max"],
             "mean_context_tokens": metrics["mean_context_tokens"],
-            "bound_tok_s": None,
-            "bound_fraction": None,
+            "bound_tok_s": self.bound and self.bound.bound_tok_s,
+            "bound_fraction": self.bound and self.bound.fraction(metrics["output_tok_s"]),
+            "bound_taken": self.bound and self.bound.taken,
+            "bound_unknown": self.bound.unknown if self.bound else "no --hardware was named",
             "missing": list(self.missing),
             "window_seconds": trial.window["seconds"],
             "seconds": self.seconds,
@@ -118,14 +123,15 @@ def check(
     model: str | None = None,
     headers: Mapping[str, str] | None = None,
     key_from: str | None = None,
+    hardware: Hardware | None = None,
     say: Say = lambda text, share: None,
 ) -> Checked:
     """Load the server at `url` with `concurrency` clients for a window of `seconds`, and audit what came of it.
 
     model: which of the served ones, None for the first; headers: with every request, perhaps a key, recorded nowhere;
-    key_from: the variable that the key comes from; `say` receives a line and the share of the time that has passed
-    (None: unknown). Nothing is written outside a temporary folder. Raises InputError when there is no server that the
-    lab knows, LabError when it cannot be measured.
+    key_from: the variable that the key comes from; hardware: what it runs on, for its bound; `say` receives a line and
+    the share of the time that has passed (None: unknown). Nothing is written outside a temporary folder. Raises
+    InputError when there is no server that the lab knows, LabError when it cannot be measured.
     """
     began_s = time.monotonic()
     window = window_of(seconds)
@@ -142,7 +148,9 @@ def check(
     except LabError as error:
         raise type(error)(concealed(str(error), in_headers(server.headers))) from error
     trial = _trial(server, effective, concurrency, sections)
-    context = Context()
+    limit = None if hardware is None else bound_of(trial, server.model, hardware)
+    context = Context(hard_bound_tok_s=limit.hard_tok_s, bound_tok_s=limit.bound_tok_s) if limit else Context()
+    found = [*audit(trial, context), *([gap] if limit and (gap := limit.finding(trial)) else [])]
     missing = (*server.missing, *(() if server.log else (LOG_UNSEEN,)))
     return Checked(
         server_url=server.url,
@@ -150,9 +158,10 @@ def check(
         model=server.model,
         missing=missing,
         trial=trial,
-        codes=sorted(audit(trial, context), key=lambda code: SEVERITIES.index(code.severity)),
+        codes=sorted(found, key=lambda code: SEVERITIES.index(code.severity)),
         diagnosis=advised(diagnose(trial, context), trial, missing),
         seconds=time.monotonic() - began_s,
+        bound=limit,
         secrets=in_headers(server.headers),
     )
 

@@ -14,9 +14,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.arguments import parser
 from lab.errors import InputError, LabError
+
+if TYPE_CHECKING:
+    from lab.roofline.hardware import Hardware
 
 INTERRUPTED = 130
 
@@ -43,10 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from lab.check import check
-    from lab.report.check_page import WIDTH, render
+    from lab.report.check_page import render
+    from lab.report.page import WIDTH
     from lab.report.progress import progress
     from lab.secrets import concealed
 
+    hardware = None if options.hardware is None else _hardware(options.hardware)
     with progress() as say:
         checked = check(
             options.url,
@@ -55,6 +61,7 @@ def _check(options: argparse.Namespace) -> int:
             model=options.model,
             headers=_key_header(options.key_env),
             key_from=options.key_env,
+            hardware=hardware,
             say=say,
         )
     if options.json:
@@ -74,6 +81,52 @@ def _aa(options: argparse.Namespace) -> int:
         raise InputError("--passes: two at least; one pass has no spread")
     print(render(measure_floor(options.file, options.passes, say), Campaign.load(options.file)))
     return 0
+
+
+def _roofline(options: argparse.Namespace) -> int:
+    from lab.deployment import Deployment, assess
+    from lab.report.page import WIDTH
+    from lab.report.roofline_page import render
+    from lab.roofline import Layout
+    from lab.roofline.model_catalogue import find
+
+    acceptance = options.acceptance or ()
+    if len(acceptance) != (options.draft_tokens or 0):
+        raise InputError(
+            f"--acceptance: {len(acceptance)} shares for --draft-tokens {options.draft_tokens or 0}; give both, with a "
+            "share for each drafted token"
+        )
+    asked = Deployment(
+        model=find(options.model, options.recipe),
+        hardware=_hardware(options.hardware),
+        layout=Layout(tp=options.tp, ep=options.ep, dp=options.dp, pp=options.pp),
+        batch=options.batch,
+        context=options.context,
+        kv_dtype=options.kv_dtype,
+        shared_prefix=options.shared_prefix,
+        routing=options.routing,
+        acceptance=acceptance,
+        activations=options.activations,
+        memory_fraction=options.memory_fraction,
+    )
+    found = assess(asked)
+    if options.json:
+        print(json.dumps(found.figures(), indent=2, allow_nan=False))
+    else:
+        print(render(found, shutil.get_terminal_size((WIDTH, 0)).columns), end="")
+    return 0
+
+
+def _hardware(name: str) -> Hardware:
+    """What `--hardware` names: this machine (auto), a GPU of the catalogue, or one of the user's own file."""
+    if name == "auto":
+        from lab.observe import local_gpus
+        from lab.this_machine import hardware_here
+
+        return hardware_here(local_gpus(os.environ))
+    from lab.roofline.hardware_catalogue import find
+
+    return find(name)
 
 
 def _key_header(variable: str | None) -> dict[str, str]:
@@ -125,23 +178,25 @@ def _run(options: argparse.Namespace) -> int:
 
 def _verdicts(options: argparse.Namespace) -> int:
     from lab import views
+    from lab.campaign import Campaign
     from lab.report.table import render
     from lab.runs import pick_run, results_folder
 
     refused = _verdict_names(options.fail_on)
+    rule = None if options.rule is None else Campaign.load(options.rule).rule
     run = pick_run(results_folder(), options.campaign, options.run)
     for problem in run.damaged():
         print(f"lab: {problem}; this launch is left out", file=sys.stderr)
-    if options.rejudge or run.status["state"] != "done" or not _stored(run.path).exists():
+    if rule or options.rejudge or run.status["state"] != "done" or not _stored(run.path).exists():
         from lab import judgement
 
-        judged = judgement.judge(run)
-        if options.rejudge:
+        judged = judgement.judge(run, rule)
+        if rule or options.rejudge:
             judgement.write(run, judged)
         rows = judged.rows
     else:
         rows = _rows(run.path)
-    print(render(rows, options.format, heading=views.heading(run)), end="")
+    print(render(rows, options.format, heading=views.heading(run, rule)), end="")
     return 1 if {row["verdict"] for row in rows} & refused else 0
 
 
@@ -227,6 +282,7 @@ COMMANDS = {
     "run": _run,
     "aa": _aa,
     "check": _check,
+    "roofline": _roofline,
     "verdicts": _verdicts,
     "audit": _audit,
     "publish": _publish,

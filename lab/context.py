@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.audit import INVALID, Code, Context, audit, audit_launch
-from lab.campaign import CONTROL
+from lab.campaign import CONTROL, GOODPUT, TOK_S_PER_GPU
 from lab.health import hard_bound_tok_s, trial_bound
 from lab.levers import LEVERS
 from lab.levers.custom import Custom
@@ -46,9 +46,15 @@ class Audited:
 
     def value(self, metric: str) -> float | None:
         """The metric's value (`kv_tokens`: what the server said); None when it is missing or was withdrawn."""
-        if metric == "kv_tokens":
-            return self.trial.launch.effective.get("kv_tokens")
-        return None if self.withdrawing(metric) else self.trial.metrics.get(metric)
+        measured = "output_tok_s" if metric == TOK_S_PER_GPU else metric
+        return None if self.withdrawing(measured) else self.trial.value(metric)
+
+    def lacks(self, metric: str) -> bool:
+        """Whether the record cannot tell this metric at all, however the window had gone."""
+        facts, metrics = self.trial.launch.effective, self.trial.metrics
+        if metric == TOK_S_PER_GPU:
+            return not facts.get("gpus")
+        return metrics.get(metric) is None if metric == GOODPUT else metric not in metrics
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from lab import plan
 from lab.campaign import Campaign
+from lab.floor import reach
 from lab.prepare import prepare
 from lab.runs import results_folder, runs
 
@@ -46,6 +47,9 @@ def describe(path: str, only: Sequence[str] | None, passes: int | None) -> str:
         f"({f'from {len(past)} launches on record' if past else 'nothing on record yet'}; "
         f"at most {longest.seconds / 60:.0f} if every start and drain takes its limit), "
         f"{expected.disk_bytes / 1e6:.0f} MB on disk",
+        str(
+            reach(campaign, prepared.passes) or "no `lab aa` of this campaign on record: what it can tell is not known"
+        ),
     ]
     return "\n".join(lines)
 

@@ -6,12 +6,13 @@ Without one way from trials to launch-level values, a withdrawn figure would lea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.campaign import CONTROL, Rule
 from lab.context import Audited
 from lab.records import MATCHED
 from lab.stats.compare import Effect, compare
+from lab.stats.scale import ratio_value
 from lab.stats.sequential import Judgement, judge
 
 if TYPE_CHECKING:
@@ -79,6 +80,21 @@ def traded(entries: Sequence[Audited], arm: str, rule: Rule) -> dict[str, tuple[
     return found
 
 
+def launch_row(entry: Audited, metric: str) -> dict[str, Any] | None:
+    """The row of `lab.stats` for the launch of this trial; None without a value."""
+    value = ratio_value(metric, entry.value(metric), entry.trial.window["seconds"])
+    if value is None:
+        return None
+    launch = entry.trial.launch
+    return {
+        "pass": launch.pass_number,
+        "order": launch.record["order"],
+        "started_s": entry.trial.window["opened_s"],
+        "arm": launch.arm,
+        "value": value,
+    }
+
+
 def _compare(entries: Sequence[Audited], arm: str, metric: str, rule: Rule) -> Effect | None:
     frame = _frame(entries, arm, metric)
     return None if frame is None else compare(frame, CONTROL, arm, rule.alpha)
@@ -88,17 +104,7 @@ def _frame(entries: Sequence[Audited], arm: str, metric: str) -> pandas.DataFram
     """One row per launch for `lab.stats`; None without both arms."""
     import pandas
 
-    rows = [
-        {
-            "pass": entry.trial.launch.pass_number,
-            "order": entry.trial.launch.record["order"],
-            "started_s": entry.trial.window["opened_s"],
-            "arm": entry.trial.launch.arm,
-            "value": value,
-        }
-        for entry in entries
-        if (value := entry.value(metric)) is not None and value > 0
-    ]
+    rows = [row for entry in entries if (row := launch_row(entry, metric)) is not None]
     if not {arm, CONTROL} <= {row["arm"] for row in rows}:
         return None
     return pandas.DataFrame(rows).sort_values("order", ignore_index=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from lab.campaign import CONTROL, Campaign
 from lab.context import audit_run
+from lab.effects import launch_row
 from lab.errors import LabError
 from lab.hosts import host_lock
 from lab.measure import Task, measure
@@ -54,7 +55,7 @@ def measure_floor(path: str, passes: int, say: Callable[[str], None]) -> Floor:
                 if not launch.ok:
                     failure = launch.record["failure"]
                     raise LabError(f"the control failed ({failure['kind']}): {failure['reason']}")
-                values = ", ".join(_shown(trial.metrics[rule.metric]) for trial in launch.trials)
+                values = ", ".join(_shown(trial.value(rule.metric)) for trial in launch.trials)
                 say(f"pass {launch.pass_number}  {launch.id:<16} {rule.metric} {values}")
         except BaseException as error:
             run.set_status("failed", str(error) or type(error).__name__)
@@ -72,14 +73,12 @@ def floor_of(run: Run, campaign: Campaign) -> Floor:
     audited = audit_run(launches, None, campaign.accuracy.max_task_drop_pct, (rule.metric,)).trials
     for launch in launches:
         entries = {e.trial.purpose: e for e in audited if e.trial.launch.id == launch.id and e.valid}
-        values = {purpose: entry.value(rule.metric) for purpose, entry in entries.items()}
-        judged, repeat = values.get(JUDGED), values.get(REPEAT)
+        found = {purpose: launch_row(entry, rule.metric) for purpose, entry in entries.items()}
+        judged, repeat = found.get(JUDGED), found.get(REPEAT)
         if judged:
-            order, started_s = launch.record["order"], entries[JUDGED].trial.window["opened_s"]
-            arm = AGAIN if order % 2 else CONTROL
-            rows.append({"order": order, "started_s": started_s, "arm": arm, "value": judged})
+            rows.append(judged | {"arm": AGAIN if judged["order"] % 2 else CONTROL})
         if judged and repeat:
-            repeats.append((judged, repeat))
+            repeats.append((judged["value"], repeat["value"]))
     arms = [row["arm"] for row in rows]
     if min(arms.count(CONTROL), arms.count(AGAIN)) < 2:
         raise LabError(f"{run.path}: too few of its launches are valid to tell their spread; see lab audit {run.path}")
@@ -87,21 +86,33 @@ def floor_of(run: Run, campaign: Campaign) -> Floor:
     return Floor(run, found, len(launches) - len(rows))
 
 
-def too_coarse(campaign: Campaign, passes: int) -> str | None:
-    """Why so many passes cannot tell what the rule asks, by the last `lab aa` of this campaign; None: they can, or
-    nothing is known."""
-    rule = campaign.rule
+@dataclass(frozen=True)
+class Reach:
+    """What so many passes can tell, by the last `lab aa`: identical launches differ by launch_cv_pct, gains from
+    resolved_pct on are adopted four times in five; enough: that is what the rule asks."""
+
+    run_id: str
+    passes: int
+    launch_cv_pct: float
+    resolved_pct: float
+    enough: bool
+
+    def __str__(self) -> str:
+        return (
+            f"identical launches differ by {self.launch_cv_pct:.1f} % here (run {self.run_id} of lab aa): "
+            f"{self.passes} passes tell gains from {self.resolved_pct:.1f} % on"
+        )
+
+
+def reach(campaign: Campaign, passes: int) -> Reach | None:
+    """None where no `lab aa` of this campaign is on record, or one pass has no interval."""
     known = [run for run in runs(results_folder() / FOLDER, campaign.name) if run.status["state"] == "done"]
-    if not known or not rule.min_effect_pct:
+    spread = floor_of(known[-1], campaign).noise.launch_cv_pct if known else None
+    least = None if spread is None else resolved_pct(spread, passes, campaign.rule.alpha)
+    if spread is None or least is None:
         return None
-    spread = floor_of(known[-1], campaign).noise.launch_cv_pct
-    least = None if spread is None else resolved_pct(spread, passes, rule.alpha)
-    if least is None or least <= rule.min_effect_pct:
-        return None
-    return (
-        f"identical launches differ by {spread:.1f} % here (run {known[-1].run_id} of lab aa): {passes} passes tell "
-        f"gains from {least:.1f} % on, the rule asks for {rule.min_effect_pct:g} %; more passes or longer windows would"
-    )
+    least_asked = campaign.rule.min_effect_pct
+    return Reach(known[-1].run_id, passes, spread, least, enough=not least_asked or least <= least_asked)
 
 
 def _shown(value: float | None) -> str:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.errors import LabError
 from lab.records import Trial
-from lab.roofline.hardware import Hardware, KernelFigure
+from lab.roofline.hardware import Hardware
 from lab.roofline.model import Model
-from lab.roofline.step import Bound, Layout, bound
+from lab.roofline.step import Bound, bound
+from lab.served import layout_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ def hardware_of(record: dict[str, Any] | None) -> Hardware | None:
     """The hardware that a campaign.json holds."""
     if record is None:
         return None
-    return Hardware(**{**record, "kernels": tuple(KernelFigure(**figure) for figure in record["kernels"])})
+    return Hardware.from_record(record)
 
 
 def health(trials: Sequence[Trial], hardware: Hardware | None) -> Health:
@@ -47,6 +49,16 @@ def trial_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
     """The memory bound for the batch and context that ran, speculation included; None where a part is unknown."""
     context = trial.metrics["mean_context_tokens"]
     return _bound_that_ran(trial, hardware, context) if context else None
+
+
+def verified_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
+    """`trial_bound` with the drafted tokens in the step: they touch experts, travel and compute; None where the server
+    does not speculate, or does not say how many tokens it drafts."""
+    facts, context = trial.launch.effective, trial.metrics["mean_context_tokens"]
+    drafted = facts.get("speculative_tokens")
+    if not facts.get("speculative") or not drafted or not context:
+        return None
+    return _bound_that_ran(trial, hardware, context, drafted)
 
 
 def hard_bound_tok_s(trial: Trial, hardware: Hardware | None) -> float | None:
@@ -86,33 +98,45 @@ def _admitted(trial: Trial) -> float:
 
 
 def bound_at(
-    trial: Trial, hardware: Hardware, batch: float, context: float, tokens_per_step: float = 1.0
+    trial: Trial,
+    hardware: Hardware,
+    batch: float,
+    context: float,
+    tokens_per_step: float = 1.0,
+    draft_tokens: int = 0,
 ) -> Bound | None:
-    """The memory bound of a trial's model and KV type at any batch and context; None where a part is unknown."""
-    model = Model(**trial.launch.record["model"])
+    """The bound of a trial's model, layout and KV type at any batch and context; None where a part is unknown, or this
+    hardware could not serve it so."""
+    model = Model.from_record(trial.launch.record["model"])
     facts = trial.launch.effective
-    if model.not_modelled or facts.get("kv_dtype_k") is None or facts.get("kv_dtype_v") is None:
+    layout = layout_of(facts, mixture=model.experts is not None)
+    if layout is None or facts.get("kv_dtype_k") is None or facts.get("kv_dtype_v") is None:
         return None
-    return bound(
-        model,
-        hardware,
-        Layout(),
-        batch,
-        context,
-        kv_dtype_k=facts["kv_dtype_k"],
-        kv_dtype_v=facts["kv_dtype_v"],
-        tokens_per_step=tokens_per_step,
-    )
-
-
-def _bound_that_ran(trial: Trial, hardware: Hardware | None, context: float) -> Bound | None:
-    batch, tokens_per_step = trial.server["running"], _tokens_per_step(trial)
-    if not batch or hardware is None or tokens_per_step is None:
+    try:
+        return bound(
+            model,
+            hardware,
+            layout,
+            batch,
+            context,
+            kv_dtype_k=facts["kv_dtype_k"],
+            kv_dtype_v=facts["kv_dtype_v"],
+            shared_prefix=0.0,
+            tokens_per_step=tokens_per_step,
+            draft_tokens=draft_tokens,
+        )
+    except LabError:
         return None
-    return bound_at(trial, hardware, batch, context, tokens_per_step)
 
 
-def _tokens_per_step(trial: Trial) -> float | None:
+def _bound_that_ran(trial: Trial, hardware: Hardware | None, context: float, draft_tokens: int = 0) -> Bound | None:
+    batch, gained = trial.server["running"], tokens_per_step(trial)
+    if not batch or hardware is None or gained is None:
+        return None
+    return bound_at(trial, hardware, batch, context, gained, draft_tokens)
+
+
+def tokens_per_step(trial: Trial) -> float | None:
     """Each verified step emits one token of its own and the accepted drafts; None when it speculates and nothing tells
     how many were accepted."""
     delta = trial.server["delta"]

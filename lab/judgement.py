@@ -6,8 +6,7 @@ reads: the same records and rule give the same rows at any later time.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ from lab.accuracy.gate import gate, state
 from lab.audit import Code
 from lab.audit.repeats import not_counterbalanced
 from lab.audit.theory import prediction_missed, sign_missed
-from lab.campaign import CONTROL, Accuracy, Passes, Rule
+from lab.campaign import CONTROL, GOODPUT, TOK_S_PER_GPU, Accuracy, Passes, Rule
 from lab.context import ACCURACY_CODES, Audited, accuracy_record, audit_run
 from lab.effects import guard, judged, matched_effect, traded
 from lab.errors import InputError
@@ -25,13 +24,11 @@ from lab.health import hardware_of, health, predicted_effect_pct
 from lab.plan import LeverPlan, load_levers
 from lab.records import JUDGED, NEVER_JUDGED, SEARCH, Launch
 from lab.row_codes import invalidating, names, recurring_of_launches, recurring_warnings, withdrawing
+from lab.row_figures import adjust, drifts, gap_closed_pct, interval, mean, proof, with_throughput
 from lab.runs import Run
 from lab.stats.compare import Effect
 from lab.verdict import Evidence, Verdict, decide
 
-# A drift of the machine over the run worth telling; passes cancel it, so it never changes a verdict.
-DRIFT_FINDING_PCT = 5.0
-DRIFT_FINDING_SPREADS = 3.0
 # Launches of a treatment in a block: control, treatment, treatment, control.
 BLOCK_LAUNCHES = 2
 NOT_TESTED, UNKNOWN = "not-tested", "unknown"
@@ -41,7 +38,8 @@ NOT_TESTED, UNKNOWN = "not-tested", "unknown"
 class Judgement:
     """Verdict rows (keys of the contract, section 4), and the codes of every trial and of every launch (by id).
 
-    settled: arms that the sequential rule needs no further pass of; attempts: by arm, pass and role.
+    settled: arms that the sequential rule needs no further pass of; attempts: by arm, pass and role; launch_cv_pct: how
+    far launches of one arm differ, drift taken out, by the arm compared with the control.
     """
 
     rule: Rule
@@ -50,10 +48,12 @@ class Judgement:
     launch_codes: dict[str, list[Code]]
     settled: frozenset[str] = frozenset()
     attempts: dict[retry.Slot, list[retry.Attempt]] = field(default_factory=dict)
+    launch_cv_pct: dict[str, float] = field(default_factory=dict)
 
 
 def judge(run: Run, rule: Rule | None = None) -> Judgement:
-    """Judge a run by its own frozen rule, or by another one; raises InputError when the frozen one was edited."""
+    """Judge a run by its own frozen rule, or by another one; raises InputError when the frozen one was edited, or the
+    records cannot answer what the rule asks."""
     rule = rule or _frozen_rule(run)
     launches = run.launches()
     key = (run.path, tuple(launch.id for launch in launches), tuple(run.notebook_failures()), rule.digest())
@@ -74,6 +74,21 @@ def _frozen_rule(run: Run) -> Rule:
     if rule.digest() != run.campaign["rule_digest"]:
         raise InputError(f"{run.path / 'campaign.json'}: its rule was changed after the run began; restore it")
     return rule
+
+
+def _check_answerable(run: Run, rule: Rule, entries: Sequence[Audited]) -> None:
+    """Raise InputError for a workload, load or metric of the rule that no judged trial has."""
+    judged = [entry for entry in entries if entry.judged]
+    asked = f"{rule.workload} at C={rule.concurrency}"
+    had = sorted({f"{entry.trial.workload} at C={entry.trial.concurrency}" for entry in judged})
+    if judged and asked not in had:
+        raise InputError(f"{run.path}: its rule is about {asked}, its judged windows are of {', '.join(had)}")
+    if judged and all(entry.lacks(rule.metric) for entry in judged):
+        why = {
+            TOK_S_PER_GPU: "the server did not say how many GPUs it uses",
+            GOODPUT: f"the workload {rule.workload} had no slo when it was measured",
+        }.get(rule.metric, "no trial has it")
+        raise InputError(f"{run.path}: its records cannot tell the rule's metric {rule.metric}: {why}")
 
 
 def write(run: Run, judgement: Judgement) -> None:
@@ -110,11 +125,21 @@ class _Judge:
         self.audited, self.launch_codes = found.trials, found.launch_codes
         self.attempts = retry.attempts(launches, found.trials)
         self.settled: set[str] = set()
+        self.launch_cv_pct: dict[str, float] = {}
+        _check_answerable(run, rule, found.trials)
 
     def judgement(self) -> Judgement:
         rows = [row for lever in load_levers(self.run.plan) for row in self._rows(lever)]
-        _adjust(rows)
-        return Judgement(self.rule, rows, self.audited, self.launch_codes, frozenset(self.settled), self.attempts)
+        adjust(rows)
+        return Judgement(
+            self.rule,
+            rows,
+            self.audited,
+            self.launch_codes,
+            frozenset(self.settled),
+            self.attempts,
+            self.launch_cv_pct,
+        )
 
     def _rows(self, lever: LeverPlan) -> list[dict[str, Any]]:
         if lever.not_applicable:
@@ -126,11 +151,13 @@ class _Judge:
         launches = [x for x in self.launches if x.arm == name and x.role != SEARCH]
         treatment, control = self._judged(name), self._judged(CONTROL)
         valid, controls = ([entry for entry in side if entry.valid] for side in (treatment, control))
-        running, running_control = (_mean(e.trial.server["running"] for e in side) for side in (valid, controls))
+        running, running_control = (mean(e.trial.server["running"] for e in side) for side in (valid, controls))
         found = judged(self.audited, name, self.looked_at, len(lever.arms)) if valid and controls else None
         measured = found.effect if found else None
         if found and found.settled:
             self.settled.add(name)
+        if measured and measured.df and measured.residual_cv_pct is not None:
+            self.launch_cv_pct[name] = measured.residual_cv_pct
         evidence = Evidence(
             title=lever.title,
             not_applicable=lever.not_applicable,
@@ -149,7 +176,7 @@ class _Judge:
             guards={key: guard(self.audited, name, key, rule) if measured else "unknown" for key in rule.guards},
         )
         verdict = decide(evidence, self.looked_at)
-        mine, theirs = (health(_with_throughput(side), self.hardware) for side in (valid, controls))
+        mine, theirs = (health(with_throughput(side), self.hardware) for side in (valid, controls))
         predicted = predicted_effect_pct(*([e.trial for e in side] for side in (valid, controls)), self.hardware)
         codes = self._codes(evidence, treatment, valid, controls, launches, predicted)
         return {
@@ -164,9 +191,9 @@ class _Judge:
             "concurrency_offered": rule.concurrency,
             "concurrency_running": running,
             "concurrency_running_control": running_control if launches else None,
-            **_interval(measured),
+            **interval(measured),
             "p_adjusted": None,
-            "gap_closed_pct": self._gap_closed_pct(controls, measured),
+            "gap_closed_pct": gap_closed_pct(rule, controls, measured),
             "effect_matched_batch_pct": evidence.effect_matched.effect_pct if evidence.effect_matched else None,
             "launches": measured.launches if measured else len(valid) + len(controls) if launches else 0,
             "passes": len({launch.pass_number for launch in launches}),
@@ -179,7 +206,7 @@ class _Judge:
             "codes": codes,
             "findings": self._findings(verdict, measured, predicted, codes, launches),
             "guards": evidence.guards,
-            "proof": _proof(launches),
+            "proof": proof(launches),
             "simulated": self.run.campaign.get("simulated", False),
         }
 
@@ -232,20 +259,13 @@ class _Judge:
     ) -> list[str]:
         first = any(code.code == "first-launch" for launch in launches for code in self.launch_codes[launch.id])
         told = {
-            "drift": _drifts(measured),
+            "drift": drifts(measured),
             "throttled": "throttled" in codes,
             "expected-sign-missed": sign_missed(measured, predicted),
             "first-launch": first,
             "launch-died": any(launch.record["state"] == "died" for launch in launches),
         }
         return [*verdict.findings, *(name for name, true in told.items() if true)]
-
-    def _gap_closed_pct(self, controls: Sequence[Audited], measured: Effect | None) -> float | None:
-        """The share of the way from the control to the rule's target that the lever goes, in percent."""
-        start, target = _mean(entry.value(self.rule.metric) for entry in controls), self.rule.target
-        if target is None or start is None or start == target or measured is None or measured.effect_pct is None:
-            return None
-        return start * measured.effect_pct / (target - start)
 
     def _failure(self, lever: LeverPlan, arm: str, launches: Sequence[Launch]) -> str | None:
         """Why the arm never lived, or could not be launched in a pass although it was tried again."""
@@ -264,39 +284,3 @@ def _passes(run: Run, rule: Rule) -> Passes:
     treatment is launched twice."""
     last = BLOCK_LAUNCHES if run.plan["mode"] == "block" else run.plan["passes"]
     return Passes(min=min(rule.passes.min, last), max=last)
-
-
-def _with_throughput(entries: Sequence[Audited]) -> list[Any]:
-    return [entry.trial for entry in entries if entry.value("output_tok_s") is not None]
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
-
-
-def _interval(measured: Effect | None) -> dict[str, float | None]:
-    names = ("effect_pct", "ci_low_pct", "ci_high_pct", "p_value")
-    return {name: getattr(measured, name) if measured else None for name in names}
-
-
-def _proof(launches: Sequence[Launch]) -> str | None:
-    """What showed, or failed to show, the lever on the server of the last launch that was asked."""
-    proofs = [launch.record["proof"]["text"] for launch in launches if launch.record["proof"]]
-    return proofs[-1] if proofs else None
-
-
-def _drifts(measured: Effect | None) -> bool:
-    """Whether the drift is large, and larger than the launch noise that its own estimate holds."""
-    if measured is None or measured.drift_pct is None or measured.residual_cv_pct is None:
-        return False
-    return abs(measured.drift_pct) >= max(DRIFT_FINDING_PCT, DRIFT_FINDING_SPREADS * measured.residual_cv_pct)
-
-
-def _adjust(rows: list[dict[str, Any]]) -> None:
-    """Holm's step-down adjustment over the campaign (1979, Scand. J. Statist. 6:65-70): a column, not the verdict."""
-    tested = sorted((row for row in rows if row["p_value"] is not None), key=lambda row: row["p_value"])
-    running = 0.0
-    for index, row in enumerate(tested):
-        running = max(running, min(1.0, (len(tested) - index) * row["p_value"]))
-        row["p_adjusted"] = running

@@ -11,7 +11,8 @@ from pathlib import Path
 from lab import checkpoints
 from lab.checkpoints import Checkpoint
 from lab.files import cache_dir, digest, read_json, write_json
-from lab.roofline.model import Model, from_gguf
+from lab.roofline.gguf_file import from_gguf
+from lab.roofline.model import Model
 
 
 def describe(path: Path) -> tuple[Checkpoint, Model]:
@@ -20,7 +21,7 @@ def describe(path: Path) -> tuple[Checkpoint, Model]:
     shape = digest([field.name for field in fields(Model)])
     note = cache_dir() / "models" / f"{checkpoint.sha256[:16]}-{shape}.json"
     if note.exists():
-        return checkpoint, Model(**read_json(note))
+        return checkpoint, Model.from_record(read_json(note))
     model = from_gguf(path)
     write_json(note, asdict(model))
     return checkpoint, model

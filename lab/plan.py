@@ -147,6 +147,16 @@ def overhead_seconds(launch: Launch) -> float:
     return (launch.record["timings"]["seconds"] - measured) / len(windows)
 
 
+def launch_parts(campaign: Campaign, past: Sequence[Launch] = (), longest: bool = False) -> tuple[float, float]:
+    """Seconds that the start of a server and each of its trials take; see `estimate`."""
+    window, limits = campaign.window, campaign.limits
+    overheads = [overhead_seconds(launch) for launch in past if launch.ok and launch.trials]
+    overhead = statistics.median(overheads) if overheads else TRIAL_OVERHEAD_SECONDS
+    trial = window.warmup_seconds + window.seconds + (limits.drain_seconds if longest else overhead)
+    start = limits.start_seconds if longest else 0.0 if overheads else LAUNCH_OVERHEAD_SECONDS
+    return start, trial
+
+
 def estimate(
     campaign: Campaign, levers: Sequence[LeverPlan], passes: int, past: Sequence[Launch] = (), longest: bool = False
 ) -> Estimate:
@@ -155,11 +165,7 @@ def estimate(
     `past`: launches of this campaign on record; their median overhead replaces the assumed one. `longest`: every start
     and drain takes all that the limits allow.
     """
-    window, limits = campaign.window, campaign.limits
-    overheads = [overhead_seconds(launch) for launch in past if launch.ok and launch.trials]
-    overhead = statistics.median(overheads) if overheads else TRIAL_OVERHEAD_SECONDS
-    trial = window.warmup_seconds + window.seconds + (limits.drain_seconds if longest else overhead)
-    start = limits.start_seconds if longest else 0.0 if overheads else LAUNCH_OVERHEAD_SECONDS
+    start, trial = launch_parts(campaign, past, longest)
     measured = [lever for lever in levers if lever.arms]
     treatments = sum(len(lever.arms) for lever in measured)
     judged_launches = passes * (treatments + 1) + 1

@@ -5,6 +5,7 @@ Without it, a missing checkpoint or a misspelt flag of the last lever surfaces a
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -16,14 +17,16 @@ from typing import Any
 from lab import engines, observe, plan
 from lab.campaign import PROJECT, Arm, Campaign
 from lab.engines.base import Engine
-from lab.errors import InputError
+from lab.errors import InputError, say
 from lab.files import digest, make_folder
 from lab.levers import Lever, resolve
+from lab.observe import bandwidth
 from lab.plan import LeverPlan
 from lab.records import utc_now
 from lab.roofline.model import Model
 from lab.runs import Run
 from lab.secrets import redacted
+from lab.this_machine import hardware_here
 
 _PACKAGES = ("jupyterlab", "papermill", "mlflow", "pandas", "numpy", "xllamacpp")
 
@@ -82,12 +85,7 @@ def plan_lever(lever: Lever, engine: Engine, model: Model, control: Arm) -> Leve
 
 
 def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
-    """Measure this machine's bandwidth and open the run folder; `mode`: campaign (by `lab run`) or block (by hand).
-
-    A simulated server runs on no hardware: its run has none, and no bound.
-    """
-    from lab.observe.bandwidth import probe
-
+    """Find out what serves and open the run folder; `mode`: campaign (by `lab run`) or block (by hand)."""
     campaign = prepared.campaign
     make_folder(results)
     record = {
@@ -97,7 +95,7 @@ def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
         "rule_digest": campaign.rule.digest(),
         "created_at": utc_now(),
         "simulated": prepared.engine.simulated,
-        "hardware": None if prepared.engine.simulated else asdict(probe()),
+        "hardware": _hardware(prepared),
         "machine": observe.describe_machine(),
         "model": asdict(prepared.model),
         "engine": prepared.engine.build(campaign.control),
@@ -106,6 +104,25 @@ def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
     }
     expected = plan.estimate(campaign, prepared.levers, prepared.passes)
     return Run.create(results, record, plan.dump(prepared.levers, prepared.passes, mode, expected))
+
+
+def _hardware(prepared: Prepared) -> dict[str, Any] | None:
+    """The record of what serves: what the file names, else the GPUs of this machine, else its processors, measured.
+
+    None, and so no bound: a simulated server, which runs on no hardware, and GPUs that the catalogue does not know.
+    """
+    campaign, engine = prepared.campaign, prepared.engine
+    if engine.simulated:
+        return None
+    if (hardware := campaign.named_hardware()) is not None:
+        return asdict(hardware)
+    if engine.leaves_gpus_alone:
+        return asdict(bandwidth.probe())
+    try:
+        return asdict(hardware_here(observe.local_gpus({**os.environ, **campaign.control.env})))
+    except InputError as error:
+        say(f"lab: {error}; this run has no bound")
+        return None
 
 
 def campaign_digest(campaign: Campaign) -> str:

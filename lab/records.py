@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lab.campaign import TOK_S_PER_GPU
 from lab.files import digest, dumps, explain_os_error, read_json, sha256_file, sha256_text, write_json, write_text
 
 SCHEMA = 1
@@ -80,6 +81,18 @@ class Trial:
     @property
     def metrics(self) -> dict[str, float | None]:
         return self.record["metrics"]
+
+    def value(self, metric: str) -> float | None:
+        """A metric by any name that a rule may use; None when it is missing.
+
+        `kv_tokens` and the number of GPUs behind `tok_s_per_gpu` are what the server said.
+        """
+        if metric == "kv_tokens":
+            return self.launch.effective.get("kv_tokens")
+        if metric == TOK_S_PER_GPU:
+            whole, gpus = self.metrics.get("output_tok_s"), self.launch.effective.get("gpus")
+            return whole / gpus if whole is not None and gpus else None
+        return self.metrics.get(metric)
 
 
 @dataclass(frozen=True)

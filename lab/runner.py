@@ -6,8 +6,10 @@ Without it levers are run by hand in whatever order, share no controls, and a hu
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,10 +19,11 @@ from lab import judgement, plan, retry
 from lab.campaign import BASELINE, CONTROL, PROJECT, Campaign
 from lab.errors import InputError, LabError, say
 from lab.files import digest
-from lab.floor import too_coarse
+from lab.floor import reach
 from lab.hosts import LocalHost, host_lock
 from lab.lever_study import step_name
 from lab.notebook_process import Notebooks, last_line, write_html
+from lab.outlook import describe, outlook
 from lab.plan import LeverPlan, Step, load_levers
 from lab.prepare import create_run, prepare
 from lab.records import OPENING, TREATMENT, Launch
@@ -63,8 +66,10 @@ def run_campaign(
         if run is None:
             prepared = prepare(campaign, only, passes)
             _check_budget(campaign, prepared.levers, prepared.passes, over_budget)
-            if coarse := too_coarse(campaign, prepared.passes):
-                say(f"warning: {coarse}")
+            known = reach(campaign, prepared.passes)
+            if known and not known.enough:
+                asked = campaign.rule.min_effect_pct
+                say(f"warning: {known}, the rule asks for {asked:g} %; more passes or longer windows would")
             run = create_run(prepared, results_folder(), "campaign")
             resumed = False
         else:
@@ -75,19 +80,26 @@ def run_campaign(
             for damage in run.damaged():
                 say(f"{damage}; it is measured again")
         run.set_status("running")
-        return _Runner(campaign, run, resumed).complete(publish)
+        return _Runner(campaign, run, resumed, over_budget).complete(publish)
 
 
 def _check_budget(campaign: Campaign, levers: Sequence[LeverPlan], passes: int, over_budget: bool) -> None:
-    hours = plan.estimate(campaign, levers, passes).seconds / 3600
-    if campaign.budget and hours > campaign.budget.hours and not over_budget:
-        text = f"the plan needs {hours:.1f} h, above budget.hours; fewer --passes or --levers, or --over-budget"
+    if campaign.budget is None or over_budget:
+        return
+
+    def hours(number: int) -> float:
+        return plan.estimate(campaign, levers, number).seconds / 3600
+
+    if hours(passes) > campaign.budget.hours:
+        fit = bisect_right(range(1, passes + 1), campaign.budget.hours, key=hours)
+        less = f"--passes {fit} would fit" if fit else "not even one pass would fit"
+        text = f"the plan of {passes} passes needs {hours(passes):.1f} h; {less}; or fewer --levers, or --over-budget"
         raise campaign.document.error(("budget", "hours"), text)
 
 
 class _Runner:
-    def __init__(self, campaign: Campaign, run: Run, resumed: bool) -> None:
-        self.campaign, self.run, self.resumed = campaign, run, resumed
+    def __init__(self, campaign: Campaign, run: Run, resumed: bool, over_budget: bool) -> None:
+        self.campaign, self.run, self.resumed, self.over_budget = campaign, run, resumed, over_budget
         self.levers = load_levers(run.plan)
         self.started = time.monotonic()
         self.notebooks = Notebooks(self._limit_seconds())
@@ -122,6 +134,8 @@ class _Runner:
                 return None
             steps = plan.next_pass(levers, pass_number, self.run.launches(), self.resumed)
             self.resumed = self.resumed and not steps
+            if steps and not self._fits(levers, pass_number):
+                return None
             for step in steps:
                 if step.role == TREATMENT and not self._open(step.lever):
                     continue
@@ -134,6 +148,27 @@ class _Runner:
                         return failure
             self._tell_settled(levers)
         return None
+
+    def _fits(self, levers: Sequence[LeverPlan], pass_number: int) -> bool:
+        """Tell what the next pass is; whether the budget admits it, once each lever had the passes it gets anyway."""
+        found, names = judgement.judge(self.run), {lever.name for lever in levers}
+        arms = {arm["name"] for lever in levers for arm in lever.arms}
+        spreads = [spread for arm, spread in found.launch_cv_pct.items() if arm in arms]
+        predicted = {row["lever"]: row["predicted_effect_pct"] for row in found.rows if row["lever"] in names}
+        seen = outlook(
+            self.campaign,
+            levers,
+            pass_number,
+            self.run.plan["passes"],
+            self.run.launches(),
+            statistics.median(spreads) if spreads else None,
+            predicted,
+        )
+        say(describe(seen))
+        if seen.passes_left or self.over_budget or pass_number <= self.campaign.rule.passes.min:
+            return True
+        say("budget.hours is spent; levers that are still open stay inconclusive, give them more hours in a new run")
+        return False
 
     def _open_levers(self) -> list[LeverPlan]:
         return [lever for lever in self.levers if lever.arms and self._open(lever.name)]

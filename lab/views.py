@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.campaign import CONTROL, HIGHER_IS_BETTER, Window
+from lab.campaign import CONTROL, HIGHER_IS_BETTER, Rule, Window
 from lab.health import bound_at, hardware_of, trial_bound
 from lab.judgement import judge
 from lab.records import NEVER_JUDGED
@@ -83,7 +83,7 @@ def effect_picture(run: Run, lever: str | None = None) -> Figure:
 
     judgement = judge(run)
     rows = [row for row in judgement.rows if lever is None or row["lever"] == lever]
-    return _noted(plots.effect_forest(rows, judgement.rule.min_effect_pct), run)
+    return noted(plots.effect_forest(rows, judgement.rule.min_effect_pct), run)
 
 
 def running_picture(run: Run, arms: list[str]) -> Figure:
@@ -100,7 +100,7 @@ def running_picture(run: Run, arms: list[str]) -> Figure:
         {arm: trial.launch.effective.get("cap") for arm, trial in chosen.items()},
         {arm: (t.record["window"]["opened_s"], t.record["window"]["closed_s"]) for arm, t in chosen.items()},
     )
-    return _noted(drawn, run)
+    return noted(drawn, run)
 
 
 def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
@@ -120,12 +120,12 @@ def roofline_picture(run: Run, arms: set[str] | None = None) -> Figure:
     hardware = hardware_of(run.campaign["hardware"])
     controls = [trial for trial in entries if trial.launch.arm == CONTROL]
     if hardware is None or not controls:
-        return _noted(plots.roofline(points, []), run)
+        return noted(plots.roofline(points, []), run)
     context = controls[0].metrics["mean_context_tokens"] or 1
     limits = [(batch, bound_at(controls[0], hardware, batch, context)) for batch in _curve_batches(points)]
     curve = [{"batch": batch, "bound_tok_s": limit.bound_tok_s} for batch, limit in limits if limit is not None]
     label = f"{hardware.name}, {hardware.memory_bandwidth_bytes_s / 1e9:.1f} GB/s"
-    return _noted(plots.roofline(points, curve, label), run)
+    return noted(plots.roofline(points, curve, label), run)
 
 
 def _curve_batches(points: Sequence[dict[str, Any]]) -> list[int]:
@@ -140,10 +140,10 @@ def launches_picture(run: Run) -> Figure:
 
     metric = judge(run).rule.metric
     unit = "ms" if metric.endswith("_ms") else "tok/s"
-    return _noted(plots.launches(launch_values(run), metric, unit), run)
+    return noted(plots.launches(launch_values(run), metric, unit), run)
 
 
-def _noted(figure: Figure, run: Run) -> Figure:
+def noted(figure: Figure, run: Run) -> Figure:
     """The picture, saying so when it rests on windows shorter than usual."""
     from lab.report.picture import note
 
@@ -169,8 +169,8 @@ def save_pictures(study: Study, folder: Path) -> None:
         plots.save(figure, folder / f"{name}.png")
 
 
-def heading(run: Run) -> str:
-    """The line above a table: campaign, run, model and formats, rule."""
+def heading(run: Run, afterwards: Rule | None = None) -> str:
+    """The lines above a table: campaign, run, model and formats, rule; `afterwards`: one that is not the run's own."""
     from lab.report import words
 
     controls = [launch for launch in run.launches() if launch.arm == CONTROL]
@@ -178,7 +178,8 @@ def heading(run: Run) -> str:
     how = [run.run_id, *(["one block measured by hand"] if run.plan["mode"] == "block" else [])]
     how += [] if state in ("measured", "done") else [f"{state}, so these are not the last verdicts"]
     effective = controls[0].record["effective"] if controls else None
-    return words.heading(run.campaign["file"], " · ".join(how), effective)
+    other = None if afterwards is None else afterwards.model_dump()
+    return words.heading(run.campaign["file"], run.plan["passes"], " · ".join(how), effective, afterwards=other)
 
 
 def better_word(metric: str) -> str:

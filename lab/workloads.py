@@ -25,6 +25,27 @@ def _switch_as_word(value: Any) -> Any:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+class Slo(Strict):
+    """What a request must keep to count as goodput, in milliseconds; at least one of them.
+
+    ttft_ms: first token; tpot_ms: time per token after it; e2e_ms: the whole answer.
+    """
+
+    ttft_ms: float | None = Field(None, gt=0)
+    tpot_ms: float | None = Field(None, gt=0)
+    e2e_ms: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _one(self) -> Slo:
+        if not self.limits():
+            raise ValueError(f"give at least one of {', '.join(type(self).model_fields)}")
+        return self
+
+    def limits(self) -> dict[str, float]:
+        """Those that were given."""
+        return self.model_dump(exclude_none=True)
+
+
 class Workload(Strict):
     """What clients ask: the kind of prompts, a cap on output tokens, and the levels of concurrency.
 
@@ -32,7 +53,7 @@ class Workload(Strict):
     concurrency: client slots; api: what the requests go to (None: the lines of the file decide); arrivals: `closed`
     (each slot sends when it is free), `poisson` or `constant` at `rate_rps` requests per second, `trace` (the file's
     own times); temperature: 0 is greedy; ignore_eos: answers run to their cap (None: where the prompts are synthetic);
-    thinking: what the chat template is told about reasoning. The other fields belong to kinds.
+    slo: limits of goodput; thinking: what the chat template is told about reasoning. The other fields belong to kinds.
     """
 
     kind: str
@@ -43,6 +64,7 @@ class Workload(Strict):
     rate_rps: float | None = Field(None, gt=0, le=MOST_TOKENS)
     temperature: float = Field(0, ge=0, le=2)
     ignore_eos: bool | None = None
+    slo: Slo | None = None
     thinking: Annotated[Literal["default", "on", "off"] | None, BeforeValidator(_switch_as_word)] = None
     input_tokens: int | None = Field(None, ge=1, le=10 * MOST_TOKENS)
     prefix_tokens: int | None = Field(None, ge=1, le=10 * MOST_TOKENS)

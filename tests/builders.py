@@ -219,8 +219,10 @@ class RunBuilder:
         rule: Mapping[str, Any] | None = None,
         passes: int = 3,
         mode: str = "campaign",
+        workload: Mapping[str, Any] | None = None,
     ) -> None:
         changes = {f"rule.{key}": value for key, value in (rule or {}).items()}
+        changes |= {f"workloads.chat.{key}": value for key, value in (workload or {}).items()}
         campaign = Campaign.load(write_campaign(folder / "campaign", changes))
         record = {
             "file": campaign.dump(),

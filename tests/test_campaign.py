@@ -51,6 +51,17 @@ def test_a_good_file_is_read_with_its_defaults(path: Path) -> None:
     assert campaign.folder == path.parent.resolve()
 
 
+def test_hardware_is_named_by_key_or_by_a_file_beside_the_campaign(tmp_path: Path) -> None:
+    by_key = Campaign.load(write_campaign(tmp_path, {"hardware": {"gpu": "rtx_pro_6000_server", "count": 4}}))
+    found = by_key.named_hardware()
+    assert found is not None and found.memory_bandwidth_bytes_s == 1597e9
+    (tmp_path / "mine.yaml").write_text("mine: {product: My Card, bandwidth_gb_s: 1000, source: measured}\n")
+    by_file = Campaign.load(write_campaign(tmp_path, {"hardware": {"gpu": "mine.yaml", "count": 1}}))
+    found = by_file.named_hardware()
+    assert found is not None and found.name == "My Card"
+    assert Campaign.load(write_campaign(tmp_path)).named_hardware() is None
+
+
 @pytest.mark.parametrize("path", sorted((PROJECT / "experiments").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_experiment_of_the_project_loads(path: Path) -> None:
     assert Campaign.load(path).name
@@ -174,6 +185,36 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "guards",
         "rule.guards: unknown guard 'ttft_p50'; did you mean 'ttft_p50_ms'?",
     ),
+    "goodput without limits": (
+        {"rule.metric": "goodput_rps"},
+        "metric",
+        "rule.metric: goodput_rps needs limits; give workloads.chat an slo, as in {ttft_ms: 500}",
+    ),
+    "a guard on goodput without limits": (
+        {"rule.guards": {"goodput_rps": {"max_decrease_pct": 5}}},
+        "goodput_rps",
+        "rule.guards.goodput_rps: goodput_rps needs limits; give workloads.chat an slo, as in {ttft_ms: 500}",
+    ),
+    "limits of goodput that limit nothing": (
+        {"workloads.chat.slo": {}},
+        "slo: {}",
+        "workloads.chat.slo: give at least one of ttft_ms, tpot_ms, e2e_ms",
+    ),
+    "negative least effect": (
+        {"rule.min_effect_pct": -1},
+        "min_effect_pct",
+        "rule.min_effect_pct: input should be greater than or equal to 0, got -1",
+    ),
+    "alpha of a coin": (
+        {"rule.alpha": 0.5},
+        "alpha",
+        "rule.alpha: input should be less than 0.5, got 0.5",
+    ),
+    "fewer passes at most than at least": (
+        {"rule.passes": {"min": 4, "max": 3}},
+        "passes",
+        "rule.passes: max (3) is below min (4)",
+    ),
     "a guard without a limit": (
         {"rule.guards": {"ttft_p50_ms": {}}},
         "ttft_p50_ms",
@@ -233,6 +274,33 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"levers": {"control": {"custom": {}}}},
         "control",
         "levers.control: this name is the lab's own; choose another",
+    ),
+    "hardware that is a word": (
+        {"hardware": "h200_sxm"},
+        "hardware",
+        "hardware: 'h200_sxm' is neither auto nor a mapping such as {gpu: h200_sxm, count: 8}",
+    ),
+    "hardware that is a number": ({"hardware": 8}, "hardware", "hardware: none of str, dict fits, got 8"),
+    "an unknown GPU": (
+        {"hardware": {"gpu": "h200_sx", "count": 8}},
+        "gpu",
+        "hardware.gpu: unknown hardware 'h200_sx'; did you mean 'h200_sxm'?",
+    ),
+    "a GPU of several editions": (
+        {"hardware": {"gpu": "H100", "count": 8}},
+        "gpu",
+        "hardware.gpu: 'H100' comes in editions that differ; name one of h100_sxm (3350 GB/s), h100_pcie (2000 GB/s)",
+    ),
+    "GPUs without a number": ({"hardware": {"gpu": "h200_sxm"}}, "hardware", "hardware.count: is required and missing"),
+    "no GPU at all": (
+        {"hardware": {"gpu": "h200_sxm", "count": 0}},
+        "count",
+        "hardware.count: input should be greater than or equal to 1, got 0",
+    ),
+    "an unknown key of the hardware": (
+        {"hardware": {"gpu": "h200_sxm", "counts": 8}},
+        "counts",
+        "hardware.counts: unknown key; did you mean 'count'?",
     ),
     "a lever without a mapping": (
         {"levers": {"mtp": None}},

@@ -6,12 +6,14 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab import check as checking
+from lab.audit import FINDING, INVALID
 from lab.campaign import Arm, Limits
 from lab.check import check
 from lab.cli import main
@@ -19,8 +21,12 @@ from lab.engines import get
 from lab.engines.base import Server
 from lab.errors import InputError
 from lab.report.check_page import render
+from lab.roofline import Layout, bound
+from lab.roofline.hardware_catalogue import find
+from lab.roofline.model_catalogue import find as find_model
 from lab.workloads import MOST_CLIENTS
 
+LLAMA = "Llama-3.1-8B"
 LIMITS = Limits(start_seconds=60)
 FLAGS = {"vllm": "--max-num-seqs", "sglang": "--max-running-requests", "llamacpp": "--parallel"}
 CONTRACT = {
@@ -30,9 +36,9 @@ CONTRACT = {
 
 
 @contextmanager
-def serving(folder: Path, **flags: Any) -> Iterator[Server]:
+def serving(folder: Path, model: str = "m", **flags: Any) -> Iterator[Server]:
     """A simulated server in real time, 8 ms a step."""
-    arm = Arm(name="control", engine="simulated", checkpoint="m", flags={"step_ms": 8.0, **flags})
+    arm = Arm(name="control", engine="simulated", checkpoint=model, flags={"step_ms": 8.0, **flags})
     with get("simulated").launch(arm, folder, LIMITS, f"test-{uuid.uuid4().hex}") as server:
         yield server
 
@@ -86,6 +92,44 @@ def test_a_server_without_metrics_is_loaded_all_the_same_and_called_blind(tmp_pa
     assert checked.figures()["output_tok_s"] > 0
     assert any("--metrics" in text for text in checked.missing)
     assert "--metrics" in render(checked)
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang", "llamacpp"])
+def test_a_server_is_held_against_the_bound_of_the_hardware_that_is_named(tmp_path: Path, dialect: str) -> None:
+    card = find("h200_sxm")
+    with serving(tmp_path, model=LLAMA, dialect=dialect) as server:
+        checked = check(server.url, 2, 1.5, hardware=card)
+    figures, trial = checked.figures(), checked.trial
+    assert figures["bound_unknown"] is None
+    running, context = trial.server["running"], trial.metrics["mean_context_tokens"]
+    expected = bound(find_model(LLAMA), card, Layout(), running, context, shared_prefix=0.0)
+    assert figures["bound_tok_s"] == pytest.approx(expected.bound_tok_s)
+    assert figures["bound_fraction"] == pytest.approx(figures["output_tok_s"] / figures["bound_tok_s"])
+    assert "structural-gap" not in figures["codes"] and "over-roofline" not in figures["codes"]
+    assert "\nbound      " in render(checked)
+
+
+def test_a_server_far_below_its_bound_and_one_above_it_are_told(tmp_path: Path) -> None:
+    slow, fast = find("b200_sxm"), replace(find("l40s"), memory_bandwidth_bytes_s=100e9)
+    with serving(tmp_path, model=LLAMA, step_ms=20.0) as server:
+        below, above = (check(server.url, 2, 1.5, hardware=card) for card in (slow, fast))
+    assert below.figures()["bound_fraction"] < 0.2
+    gap = next(code for code in below.codes if code.code == "structural-gap")
+    assert gap.severity == FINDING
+    assert above.figures()["bound_fraction"] > 1.02
+    assert next(code for code in above.codes if code.code == "over-roofline").severity == INVALID
+
+
+def test_a_model_that_is_in_no_catalogue_leaves_the_bound_unknown(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        checked = check(server.url, 2, 1.0, hardware=find("h200_sxm"))
+    assert (checked.figures()["bound_tok_s"], checked.figures()["bound_fraction"]) == (None, None)
+    assert "unknown: m: neither a model of the catalogue" in render(checked)
+
+
+def test_unknown_hardware_is_refused_before_anything_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "http://127.0.0.1:9", "-c", "2", "--hardware", "h200_sx"]) == 2
+    assert capsys.readouterr().err == "lab: unknown hardware 'h200_sx'; did you mean 'h200_sxm'?\n"
 
 
 def test_nothing_listens() -> None:

@@ -95,8 +95,8 @@ def test_a_plan_beyond_its_budget_is_refused_before_anything_is_written(
 ) -> None:
     path = write_campaign(tmp_path, {"budget": {"hours": 0.001}})
     said = refused(capsys, "run", path)
-    assert "budget.hours: the plan needs " in said
-    assert said.endswith("fewer --passes or --levers, or --over-budget")
+    assert "budget.hours: the plan of 3 passes needs " in said
+    assert said.endswith("not even one pass would fit; or fewer --levers, or --over-budget")
     assert not results.exists()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from lab.health import hard_bound_tok_s, health, trial_bound
-from tests.builders import HARDWARE, trial_in_memory
+from tests.builders import HARDWARE, MODEL, trial_in_memory
 
 KV = 2 * 2 * 2 * 16 * 2
 CACHED = replace(HARDWARE, cache_bytes=200_000)
@@ -61,3 +61,19 @@ def test_without_batch_or_context_there_is_no_bound(changes: dict[str, Any]) -> 
 
 def test_without_hardware_there_is_no_bound() -> None:
     assert trial_bound(trial_in_memory(), None) is None and hard_bound_tok_s(trial_in_memory(), None) is None
+
+
+def test_the_bound_is_that_of_all_devices() -> None:
+    card = replace(HARDWARE, link="pcie", link_bytes_s=64e9, joined=8, generation="blackwell")
+    model = asdict(replace(MODEL, hidden=64))
+    on_two = {"tp_size": 2, "pp_size": 1, "ep_size": 1, "ranks": 1, "gpus": 2}
+    alone, both = (trial_bound(trial_in_memory(facts=facts, model=model), card) for facts in ({}, on_two))
+    assert alone is not None and both is not None
+    assert both.devices == 2
+    assert both.bound_memory_tok_s == pytest.approx(2 * alone.bound_memory_tok_s)
+    assert both.components_ms["all_reduce"] > 0
+
+
+@pytest.mark.parametrize("facts", [{"tp_size": None}, {"tp_size": 3}, {"kv_dtype_k": "of no name"}])
+def test_a_deployment_that_is_unknown_or_cannot_be_has_no_bound(facts: dict[str, Any]) -> None:
+    assert trial_bound(trial_in_memory(facts=facts), HARDWARE) is None

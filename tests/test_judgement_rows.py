@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from lab.campaign import CONTROL
+from lab.errors import InputError
 from lab.files import read_json
-from lab.judgement import _adjust, judge, write
+from lab.judgement import judge, write
 from lab.records import CLOSING, OPENING, TREATMENT
+from lab.row_figures import adjust
 from tests.builders import CAPPED, RunBuilder, lever_plan
 
 
@@ -38,6 +40,44 @@ def test_lower_is_better_for_a_latency(tmp_path: Path) -> None:
     row = row_of(build)
     assert row["verdict"] == "adopt"
     assert row["effect_pct"] == pytest.approx(-20, abs=1)
+
+
+def test_goodput_of_none_is_worse_than_goodput_of_some(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp", rule={"metric": "goodput_rps"}, workload={"slo": {"ttft_ms": 500}}, passes=3)
+    build.launch(CONTROL, 0, OPENING, changes={"metrics.goodput_rps": 5.0})
+    for number in (1, 2, 3):
+        build.launch("mtp", number, TREATMENT, changes={"metrics.goodput_rps": 0.0})
+        build.launch(CONTROL, number, CLOSING, changes={"metrics.goodput_rps": 5.0 + number / 10})
+    row = row_of(build)
+    assert row["verdict"] == "reject"
+    assert -99.9 < row["effect_pct"] < -95
+
+
+def test_throughput_per_gpu_sees_that_twice_the_gpus_served(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp", rule={"metric": "tok_s_per_gpu"}, passes=2)
+    build.launch(CONTROL, 0, OPENING, facts={"gpus": 4})
+    for number in (1, 2):
+        build.launch("mtp", number, TREATMENT, 150, facts={"gpus": 8})
+        build.launch(CONTROL, number, CLOSING, facts={"gpus": 4})
+    row = row_of(build)
+    assert (row["verdict"], round(row["effect_pct"])) == ("reject", -25)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"metric": "tok_s_per_gpu"}, "cannot tell the rule's metric tok_s_per_gpu: the server did not say how many"),
+        ({"metric": "goodput_rps"}, "the rule's metric goodput_rps: the workload chat had no slo when it was measured"),
+        ({"workload": "code"}, "its rule is about code at C=4, its judged windows are of chat at C=4"),
+        ({"concurrency": 1}, "its rule is about chat at C=1, its judged windows are of chat at C=4"),
+    ],
+)
+def test_records_that_cannot_answer_the_rule_are_named(tmp_path: Path, rule: dict[str, Any], said: str) -> None:
+    build = builder(tmp_path, "mtp", passes=2)
+    build.passes(2, {"mtp": 120})
+    frozen = judge(build.run).rule
+    with pytest.raises(InputError, match="\\A[^\n]*" + said):
+        judge(build.run, frozen.model_copy(update=rule))
 
 
 def guarded(folder: Path, guards: dict[str, Any], passes: int, **treatment: Any) -> dict[str, Any]:
@@ -109,7 +149,7 @@ def test_fewer_bytes_of_the_cache_are_expected_to_help(tmp_path: Path) -> None:
 
 def test_the_adjusted_p_is_holms_over_the_campaign() -> None:
     rows = [{"p_value": p, "p_adjusted": None} for p in (0.01, 0.04, 0.03, None, 0.9)]
-    _adjust(rows)
+    adjust(rows)
     assert [row["p_adjusted"] for row in rows] == [0.04, pytest.approx(0.09), 0.09, None, 0.9]
 
 

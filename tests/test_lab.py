@@ -19,7 +19,7 @@ def test_no_module_takes_the_place_of_a_function_of_its_name() -> None:
     for module in pkgutil.iter_modules(lab.__path__, "lab."):
         if module.name != "lab.__main__":
             importlib.import_module(module.name)
-    for name in ("study", "summary", "load_campaign", "verdicts", "trials"):
+    for name in ("study", "summary", "roofline_view", "load_campaign", "verdicts", "trials"):
         assert inspect.isfunction(getattr(lab, name))
 
 

@@ -21,7 +21,7 @@ from lab.runner import SUMMARY
 FOLDER = PROJECT / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 MOST_CODE_LINES = 80
-DOORS = {"study": lab.study, "summary": lab.summary}
+DOORS = {"study": lab.study, "summary": lab.summary, "roofline_view": lab.roofline_view}
 
 every = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
@@ -46,7 +46,7 @@ def parameters(path: Path) -> list[ast.AnnAssign]:
 
 
 def door_call(path: Path) -> tuple[str, ast.Call]:
-    """The one call of `lab.study(...)` or `lab.summary(...)` in a notebook."""
+    """The one call of a door (`lab.study(...)`, …) in a notebook."""
     calls = list(_door_calls(path))
     assert len(calls) == 1
     return calls[0]
@@ -61,7 +61,7 @@ def _door_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_there_are_notebooks() -> None:
-    assert {path.stem for path in PATHS} >= {BASELINE_NOTEBOOK, SUMMARY, Custom.notebook}
+    assert {path.stem for path in PATHS} >= {BASELINE_NOTEBOOK, SUMMARY, "91_roofline", Custom.notebook}
 
 
 @every

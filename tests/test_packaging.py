@@ -28,7 +28,7 @@ DOORS = {
     "httptools": ("load", "simulator"),
     "uvloop": ("load", "simulator"),
     "scipy": ("stats", "load", "accuracy"),
-    "pandas": ("load", "observe", "stats", "report", "tracking", "effects.py", "views.py"),
+    "pandas": ("load", "observe", "stats", "report", "tracking", "effects.py", "roofline_views.py", "views.py"),
 }
 PURE = ("plan.py", "verdict.py", "audit", "stats", "roofline", "health.py", "context.py", "effects.py", "judgement.py")
 WORLD = {"requests", "socket", "subprocess", "time", "datetime", "random", "asyncio", "httptools", "psutil"}

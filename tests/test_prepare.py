@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lab import observe
 from lab.campaign import Campaign
 from lab.observe import bandwidth
 from lab.prepare import campaign_digest, create_run, prepare
@@ -71,3 +72,71 @@ def test_a_simulated_run_has_no_hardware(
     prepared = prepare(Campaign.load(write_campaign(tmp_path)))
     record = create_run(prepared, results_folder(), "campaign").campaign
     assert (record["hardware"], record["simulated"]) == (None, True)
+
+
+class Cards:
+    """GPUs that the driver calls so."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def describe(self) -> list[dict[str, Any]]:
+        return [{"index": index, "name": name} for index, name in enumerate(self.names)]
+
+    def read(self) -> dict[str, float | None]:
+        return {}
+
+
+H200, UNKNOWN = "NVIDIA H200", "NVIDIA H200 NVL"
+
+
+@pytest.mark.parametrize(
+    ("cards", "named", "key", "said"),
+    [
+        ([], "auto", "test processor", ""),
+        ([H200, H200], "auto", "h200_sxm", ""),
+        ([UNKNOWN], "auto", None, "lab: hardware: this machine's 'NVIDIA H200 NVL' is not in the catalogue"),
+        ([H200, UNKNOWN], "auto", None, "lab: hardware: this machine has NVIDIA H200 and NVIDIA H200 NVL"),
+        ([UNKNOWN], {"gpu": "b200_sxm", "count": 8}, "b200_sxm", ""),
+        ([], {"gpu": "b200_sxm", "count": 8}, "b200_sxm", ""),
+    ],
+)
+def test_hardware_is_what_the_file_names_else_the_cards_else_the_processors(
+    tmp_path: Path,
+    stub: StubEngine,
+    results: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cards: list[str],
+    named: Any,
+    key: str | None,
+    said: str,
+) -> None:
+    monkeypatch.setattr(bandwidth, "probe", lambda: HARDWARE)
+    monkeypatch.setattr(observe, "local_gpus", lambda env: Cards(*cards))
+    prepared = prepare(Campaign.load(write_campaign(tmp_path, {"hardware": named})))
+    hardware = create_run(prepared, results_folder(), "campaign").campaign["hardware"]
+    assert (hardware and (hardware["key"] or hardware["name"])) == key
+    told = capsys.readouterr().err
+    assert told.startswith(said) if said else told == ""
+    assert told.count("this run has no bound") == bool(said)
+
+
+def test_cards_are_those_that_the_control_sees(
+    tmp_path: Path, stub: StubEngine, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(observe, "local_gpus", lambda env: Cards(seen.append(env["CUDA_VISIBLE_DEVICES"]) or H200))
+    prepared = prepare(Campaign.load(write_campaign(tmp_path, {"server.env": {"CUDA_VISIBLE_DEVICES": "2"}})))
+    create_run(prepared, results_folder(), "campaign")
+    assert "2" in seen
+
+
+def test_an_engine_that_leaves_gpus_alone_is_held_against_the_processors(
+    tmp_path: Path, stub: StubEngine, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bandwidth, "probe", lambda: HARDWARE)
+    monkeypatch.setattr(observe, "local_gpus", lambda env: Cards(H200))
+    monkeypatch.setattr(StubEngine, "leaves_gpus_alone", True)
+    prepared = prepare(Campaign.load(write_campaign(tmp_path)))
+    assert create_run(prepared, results_folder(), "campaign").campaign["hardware"]["name"] == "test processor"

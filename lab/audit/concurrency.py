@@ -208,8 +208,8 @@ def admission_bound(load: Account) -> bool:
 
 
 def in_waves(trial: Trial) -> bool:
-    """The batch empties and fills again: for a tenth of the time it is a fraction of the largest."""
-    most, least = trial.server["running_max"], trial.server["running_p10"]
+    """The batch empties and fills again: for a quarter of the time it is a fraction of the largest."""
+    most, least = trial.server["running_max"], trial.server["running_p25"]
     return most is not None and least is not None and least < WAVES_SHARE * most
 
 

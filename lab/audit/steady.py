@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lab.audit.account import account
 from lab.audit.base import INVALID, WARNING, Code, Context, check
-from lab.audit.latency import LATENCIES, NAMES
+from lab.audit.latency import NAMES, REQUEST_LEVEL
 from lab.audit.machine import other_cores
 from lab.audit.thresholds import BACKLOG_SHARE, EARLY_P, EARLY_RATIO, EARLY_RATIO_SHARED, OTHER_CORES, OVERLAP_REQUESTS
 from lab.records import SEARCH, Trial
@@ -37,7 +37,7 @@ def no_steady_window(trial: Trial, context: Context) -> Code | None:
         "than were sent, and latencies have no steady value"
     )
     figures = {"in_flight_trend_pct": client["in_flight_trend_pct"], "littles_law": client["littles_law"]}
-    return Code("no-steady-window", WARNING, text, figures, withdraws=LATENCIES)
+    return Code("no-steady-window", WARNING, text, figures, withdraws=REQUEST_LEVEL)
 
 
 @check("cold-start-in-window")
@@ -59,7 +59,7 @@ def cold_start_in_window(trial: Trial, context: Context) -> Code | None:
         return Code("cold-start-in-window", INVALID, text, {"clients_started": started, "offered": load.offered})
     shared = (other_cores(trial) or 0.0) >= OTHER_CORES
     least = EARLY_RATIO_SHARED if shared else EARLY_RATIO
-    for name, severity, withdraws in (("tpot", INVALID, ()), ("ttft", WARNING, LATENCIES)):
+    for name, severity, withdraws in (("tpot", INVALID, ()), ("ttft", WARNING, REQUEST_LEVEL)):
         ratio, chance = client[f"early_ratio_{name}"], client[f"early_p_{name}"]
         if ratio is not None and chance is not None and ratio > least and chance <= EARLY_P:
             text = (

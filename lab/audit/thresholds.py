@@ -45,9 +45,10 @@ SCHEDULER_SHARE = 0.9
 SCHEDULER_SHARE_INVALID = 0.5
 SCHEDULER_WAITING_MIN = 1.0
 # batch-cap without a queue that stands: the server ran less than SCHEDULER_SHARE beyond so many standard errors. It
-# fills whole batches where it ran for a tenth of the time less than this share of what it ran at most.
+# fills whole batches where it ran for a quarter of the time less than this share of what it ran at most: answers of
+# evenly spread lengths leave a whole batch below 0.27 of itself for that long.
 BELOW_ERRORS = 2.0
-WAVES_SHARE = 0.5
+WAVES_SHARE = 0.4
 # below-load: share of what was asked that ran, beyond SEEN_ERRORS standard errors, where nothing explains the rest.
 BELOW_SHARE = 0.85
 # kv-bound: the cache is full from this usage on.

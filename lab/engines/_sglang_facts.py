@@ -33,6 +33,8 @@ _STATE = {
     "max_total_num_tokens?": int,
     "dp_size?": int,
     "attn_dp_size?": int,
+    "tp_size?": int,
+    "pp_size?": int,
     "context_length?": int,
     "kv_cache_dtype?": str,
     "launch_command?": str,
@@ -102,6 +104,7 @@ def facts(
         **_cap(info, info_path, states, loads, loads_path, parsed),
         "running_without_prompts": Fact(True, "num_running_reqs counts requests that decode"),
         "ranks": Fact(ranks, "internal_states" if states else loads_path or f"{info_path} dp_size"),
+        "gpus": _gpus(info, info_path),
         "load_source": Fact(loads_path or None, "running and waiting come from here; without it from lagging gauges"),
         **_kv(state, info_path, loads, loads_path, page, parsed),
         "context_tokens": _context(state, info_path, model, page),
@@ -122,6 +125,17 @@ def facts(
         "launch_command": Fact(redacted_text(info.get("launch_command") or "") or None, f"{info_path} launch_command"),
         "faked": _faked(states, env),
     }
+
+
+def _gpus(info: dict[str, Any], info_path: str) -> Fact:
+    """GPUs that serve: ranks of attention data parallelism lie on those of the tensor parallel group, others have
+    their own."""
+    degrees = [info.get(key) for key in ("tp_size", "pp_size", "dp_size")]
+    source = f"{info_path} tp_size x pp_size, x dp_size without enable_dp_attention"
+    if info.get("device") == "cpu" or None in degrees:
+        return Fact(None, source)
+    tensor, pipeline, data = degrees
+    return Fact(tensor * pipeline * (1 if info.get("enable_dp_attention") else data), source)
 
 
 def _cap(

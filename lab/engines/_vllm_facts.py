@@ -6,6 +6,7 @@ backend or a cache type forced by the checkpoint are not in it. Facts of that ki
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lab.engines import _vllm_log as log_lines
@@ -19,7 +20,8 @@ METRICS = frozenset({CACHE, DRAFTS, STARTED, "vllm:num_requests_running"})
 _CONFIG = {
     "model_config?": {"max_model_len?": int, "model?": str},
     "scheduler_config?": {"max_num_seqs?": int, "max_num_active_seqs?": int},
-    "parallel_config?": {"data_parallel_size?": int},
+    "parallel_config?": {f"{kind}_parallel_size?": int for kind in ("tensor", "pipeline", "data")},
+    "device_config?": {},
     "cache_config?": {},
     "compilation_config?": {"cudagraph_capture_sizes?": [int]},
     "speculative_config?": {"num_speculative_tokens?": int},
@@ -43,6 +45,7 @@ def facts(info: dict[str, Any], model: dict[str, Any], version: str | None, page
     return {
         **_cap(scheduler, ranks.value, parsed),
         "ranks": ranks,
+        "gpus": _gpus(config),
         **_kv(config, page, parsed),
         "context_tokens": Fact(context, f"{_INFO} max_model_len, else /v1/models"),
         **_speculation(config, page),
@@ -73,6 +76,15 @@ def _ranks(config: dict[str, Any], page: Page) -> Fact:
     if engines:
         return Fact(len(engines), "engine labels of vllm:num_requests_running")
     return _said(_part(config, "parallel_config"), "data_parallel_size")
+
+
+def _gpus(config: dict[str, Any]) -> Fact:
+    parallel = _part(config, "parallel_config")
+    degrees = [parallel.get(f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
+    source = f"{_INFO} tensor x pipeline x data_parallel_size"
+    if "cpu" in str(_part(config, "device_config").get("device")) or None in degrees:
+        return Fact(None, source if parallel else _UNSHOWN)
+    return Fact(math.prod(degrees), source)
 
 
 def _cap(scheduler: dict[str, Any], ranks: int | None, log: list[log_lines.Line]) -> dict[str, Fact]:

@@ -249,6 +249,8 @@ class Engine(Reader):
 
     shown_by: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Flag or variable → `describe()` keys that show its effective value; others cannot be proven."""
+    leaves_gpus_alone: ClassVar[bool] = False
+    """Whether its servers compute on processors even where there are GPUs."""
 
     @abstractmethod
     def capabilities(self) -> Capabilities:

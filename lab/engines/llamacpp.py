@@ -43,6 +43,7 @@ class LlamaCpp(Engine):
     owned_by = "llamacpp"
     own_page = ("/props", "default_generation_settings")
     apis = ("chat", "completions", "llamacpp")
+    leaves_gpus_alone: ClassVar[bool] = True
     chunk_tokens_path = ("timings", "predicted_n")
     window_tokens_source = "timings.predicted_n of each chunk"
     live_counters: ClassVar[frozenset[str]] = frozenset(

@@ -145,6 +145,7 @@ def _sections(
         min_steady_seconds=window.min_steady_seconds,
         ignore_eos=prompts.ignore_eos,
         ranks=target.ranks,
+        slo=prompts.slo,
     )
     sections["window"] |= {
         "warmup_seconds": window.warmup_seconds,

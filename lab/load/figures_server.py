@@ -129,7 +129,7 @@ def server_figures(
         "running_max": samples.most("running"),
         "waiting_max": samples.most("waiting"),
         "waiting_p10": samples.quantile("waiting", 0.1),
-        "running_p10": samples.quantile("running", 0.1),
+        "running_p25": samples.quantile("running", 0.25),
         "running_p95": samples.quantile("running", 0.95),
         "rank_running_p95": samples.quantile("rank_running_max", 0.95),
         "samples": int(((answered >= 0) & (answered < samples.seconds)).sum()),

@@ -15,11 +15,12 @@ except CPU times and shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lab.load.figures_batch import fitted
 from lab.load.figures_chunks import Chunks
+from lab.load.figures_goodput import goodput_rps
 from lab.load.figures_latency import latencies, tpot_trend
 from lab.load.figures_requests import Requests, counts, flow, measured_lengths, shares_of_window
 from lab.load.figures_server import Samples, server_figures
@@ -52,6 +53,7 @@ def summarise(
     min_steady_seconds: float = 0.0,
     ignore_eos: bool = False,
     ranks: int | None = None,
+    slo: Mapping[str, float] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The sections `window`, `client`, `server`, `machine`, `metrics` and `steady` of a trial record, as far as they
     follow from the tables.
@@ -60,8 +62,8 @@ def summarise(
     seconds; `concurrency` clients, or client slots of an open loop; `output_tokens` the cap that a full request asks
     for, None where each brings its own; `delta` the server's counters, just after the last response minus just before
     the first send; `live_counters` those that move while requests run; `rate_rps` and `min_steady_seconds` in server
-    seconds; `ignore_eos` whether answers were asked to have exactly their cap; `ranks` data-parallel ranks. Raises
-    ValueError for chunks without token counts.
+    seconds; `ignore_eos` whether answers were asked to have exactly their cap; `ranks` data-parallel ranks; `slo`
+    the limits that a good request keeps, see `goodput_rps`. Raises ValueError for chunks without token counts.
     """
     seconds = (closed_s - opened_s) * time_factor
     sent = Requests(scaled(requests), opened_s, seconds, time_factor)
@@ -104,6 +106,7 @@ def summarise(
             "tok_s_per_user": rate / level if rate is not None else None,
             **times,
             "request_rps": client["completed_in_window"] / seconds,
+            "goodput_rps": goodput_rps(sent, slo, arrivals == CLOSED),
             **_acceptance(sent.table, delta, window_delta),
             "mean_context_tokens": chunks.mean_context(),
             "prefix_hit_share": _prefix_hits(client, delta, window_delta),

@@ -51,6 +51,7 @@ class Prompts:
     temperature: float
     arrivals: str
     rate_rps: float | None
+    slo: dict[str, float] | None
 
     def sampling(self) -> dict[str, Any]:
         """Sampling fields of every request, by the names that all engines share."""
@@ -108,4 +109,5 @@ def build(
         temperature=workload.temperature,
         arrivals=workload.arrivals,
         rate_rps=workload.rate_rps,
+        slo=workload.slo.limits() if workload.slo else None,
     )

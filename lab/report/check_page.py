@@ -7,18 +7,17 @@ prints.
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 from lab.audit import INVALID
 from lab.load.figures_latency import REQUESTS_FOR_P99, REQUESTS_PER_CLIENT
+from lab.report.page import WIDTH, Page, number, tok_s
 from lab.report.words import MISSING, percent
 
 if TYPE_CHECKING:
     from lab.check import Checked
+    from lab.check_bound import CheckBound
 
-WIDTH, WIDTH_MIN = 100, 50
-LABEL = 11
 SECONDS_MARGIN, SECONDS_STEP = 1.1, 10
 """A longer window that is advised: a little more than the rate asks for, in round numbers."""
 SEVERAL_TOKENS = 1.05
@@ -31,7 +30,7 @@ NOT_A_RESULT = "findings (invalid: do not quote the figures above as a result at
 
 def render(checked: Checked, width: int = WIDTH) -> str:
     """The whole page, for a terminal of that many columns, at most a hundred; ends with a line break."""
-    page = _Page(max(WIDTH_MIN, min(WIDTH, width)))
+    page = Page(width)
     trial, facts = checked.trial, checked.trial.launch.effective
     page.title([f"{checked.engine} {checked.version or ''}".rstrip(), checked.model, checked.server_url])
     page.blank()
@@ -43,6 +42,8 @@ def render(checked: Checked, width: int = WIDTH) -> str:
         page.entry("to do", checked.diagnosis.fix)
     page.blank()
     page.entry("output", _output(checked))
+    if checked.bound is not None:
+        page.entry("bound", _bound(checked.bound, trial))
     ttft, tpot = _latency(checked, "ttft"), _latency(checked, "tpot")
     for label, text in [("TTFT, TPOT", ttft)] if ttft == tpot else [("TTFT", ttft), ("TPOT", tpot)]:
         page.entry(label, text)
@@ -68,40 +69,6 @@ def render(checked: Checked, width: int = WIDTH) -> str:
     return page.text()
 
 
-class _Page:
-    """Lines of at most so many columns."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._lines: list[str] = []
-
-    def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
-
-    def blank(self) -> None:
-        self._lines.append("")
-
-    def title(self, parts: list[str]) -> None:
-        """On one line, or one line for each part where that is too long."""
-        whole = " · ".join(parts)
-        for line in [whole] if len(whole) <= self._width else parts:
-            self.wrapped("", line)
-
-    def entry(self, label: str, text: str) -> None:
-        self.wrapped(f"{label:<{LABEL}}", text)
-
-    def wrapped(self, head: str, text: str) -> None:
-        indent = " " * len(head)
-        self._lines += textwrap.wrap(
-            text, self._width, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
-        )
-
-
-def number(value: float | None, decimals: int = 1) -> str:
-    """`1,234.5`; a dash when missing."""
-    return MISSING if value is None else f"{value:,.{decimals}f}"
-
-
 def _account(checked: Checked) -> list[str]:
     trial = checked.trial
     cap = trial.launch.effective.get("cap")
@@ -125,6 +92,17 @@ def _output(checked: Checked) -> str:
     invalid = [code.code for code in checked.codes if code.severity == INVALID]
     doubts = [code for code in invalid if code != explained and code not in RATE_STANDS]
     return f"{text} ({_counted_by(trial.client['tokens_source'])}){_doubtful(doubts)}"
+
+
+def _bound(bound: CheckBound, trial: Any) -> str:
+    if bound.limit is None:
+        return f"unknown: {bound.unknown}"
+    output = trial.metrics["output_tok_s"]
+    share = bound.fraction(output)
+    measured = "at most" if share is None else f"{number(output)} tok/s is {percent(100 * share)} % of"
+    of = "memory and collectives" if bound.limit.collectives else "memory"
+    limit = f"{tok_s(bound.bound_tok_s)} tok/s ({of})"
+    return f"{measured} {limit} for the batch of {number(bound.limit.batch)} that ran; {bound.taken}"
 
 
 def _counted_by(source: str | None) -> str:

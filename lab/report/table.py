@@ -180,12 +180,12 @@ def _long_form(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def _markdown(rows: Sequence[Row], heading: str) -> str:
     titles, cells = _long_form(rows)
-    notes = "  \n".join(_escaped(line) for line in _notes(rows, heading))
-    table = [titles, ["---"] * len(titles), *([_escaped(text) for text in texts] for texts in cells)]
+    notes = "  \n".join(escaped(line) for line in _notes(rows, heading))
+    table = [titles, ["---"] * len(titles), *([escaped(text) for text in texts] for texts in cells)]
     return (f"{notes}\n\n" if notes else "") + "".join(f"| {' | '.join(line)} |\n" for line in table)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Text that Markdown shows as it is, on one line, inside a table cell."""
     return re.sub(r"([\\|`*<])", r"\\\1", words.one_line(text))
 

@@ -91,20 +91,26 @@ def effect_title(rows: Sequence[Row]) -> str:
 
 
 def heading(
-    campaign: Mapping[str, Any], run_id: str, effective: Mapping[str, Any] | None = None, machine: str | None = None
+    campaign: Mapping[str, Any],
+    passes: int,
+    run_id: str,
+    effective: Mapping[str, Any] | None = None,
+    machine: str | None = None,
+    afterwards: Mapping[str, Any] | None = None,
 ) -> str:
     """The lines above a verdict table: which run on which machine, what really served, and the rule that judged.
 
-    `campaign` is `campaign.json["file"]`, `effective` the control's `launch.json["effective"]` (key → value and
+    `campaign` is `campaign.json["file"]`, `passes` the most that were planned, `afterwards` a rule that was set when
+    the run had been measured, `effective` the control's `launch.json["effective"]` (key → value and
     source): the formats are those that the server resolved, since a checkpoint's name may promise another one.
     """
-    model, rule = campaign["model"], campaign["rule"]
-    passes = rule["passes"]
+    model, rule = campaign["model"], afterwards or campaign["rule"]
     ran = " · ".join(part for part in (campaign["name"], run_id, machine) if part)
     served = f"{model['name']} from {model['checkpoint']}: {formats(effective or {})}"
+    whose = "another rule, set afterwards" if afterwards else "rule"
     judged = (
-        f"rule: {rule['metric']} of {rule['workload']} at C={rule['concurrency']}, effects from "
-        f"{rule['min_effect_pct']:g} %, alpha {rule['alpha']:g}, up to {passes['max']} passes"
+        f"{whose}: {rule['metric']} of {rule['workload']} at C={rule['concurrency']}, effects from "
+        f"{rule['min_effect_pct']:g} %, alpha {rule['alpha']:g}, up to {passes} pass{'' if passes == 1 else 'es'}"
     )
     return f"{ran}\n{served}\n{judged}"
 

@@ -1,7 +1,7 @@
 """Effects with honest intervals. Without it, a lucky server start would pass for an improvement."""
 
 from lab.stats.compare import Effect, compare
-from lab.stats.planning import passes_needed, smallest_effect_pct
+from lab.stats.planning import passes_needed
 from lab.stats.sequential import Judgement, judge
 
-__all__ = ["Effect", "Judgement", "compare", "judge", "passes_needed", "smallest_effect_pct"]
+__all__ = ["Effect", "Judgement", "compare", "judge", "passes_needed"]

@@ -86,7 +86,7 @@ def compare(launches: pd.DataFrame, control: str, treatment: str, alpha: float =
         effect_pct=percent(log_ratio),
         ci_low_pct=percent(log_ratio - half_width),
         ci_high_pct=percent(log_ratio + half_width),
-        p_value=_p_value(log_ratio, error, df),
+        p_value=p_value(log_ratio, error, df),
         df=df,
         residual_cv_pct=100 * math.sqrt(math.expm1(min(float(found.variance), LARGEST_LOG_RATIO))),
         drift_pct=drift_pct,
@@ -135,7 +135,8 @@ def _drift_pct(model: Design, log_values: np.ndarray) -> float | None:
     return percent(height if highest >= lowest else -height)
 
 
-def _p_value(log_ratio: float, error: float, df: float) -> float:
+def p_value(log_ratio: float, error: float, df: float) -> float:
+    """Two-sided, that a log ratio with this standard error is no effect."""
     from scipy.special import stdtr
 
     if error == 0:

@@ -9,10 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 
-import numpy as np
-
 from lab.stats.compare import Effect, t_quantile
-from lab.stats.design import design, error_per_spread
 
 MOST_PASSES = 1_000_000
 
@@ -41,23 +38,6 @@ def passes_needed(effect: Effect, target_half_width_pct: float, alpha: float = 0
 
     more = bisect.bisect_left(range(MOST_PASSES), True, key=lambda more: expected(more) <= target)
     return more if more < MOST_PASSES else None
-
-
-def smallest_effect_pct(residual_cv_pct: float, passes: int, alpha: float = 0.05, power: float = 0.8) -> float | None:
-    """The smallest true gain, in percent, that `passes` passes of one lever find significant with this power.
-
-    Computed from the design that `compare` would fit (control, treatment, control, …, evenly spaced) as
-    (t_{1-alpha/2} + t_power) standard errors, the usual approximation of the noncentral t. None when that
-    many passes leave no interval (a single pass is a screening).
-    """
-    arms = np.array(["control", "treatment"] * passes + ["control"], dtype=object)
-    position = np.linspace(0, 1, len(arms))
-    model = design(arms, position, "control", "treatment")
-    if model.df <= 0:
-        return None
-    noise = math.sqrt(math.log1p((residual_cv_pct / 100) ** 2))
-    quantiles = t_quantile(1 - alpha / 2, model.df) + t_quantile(power, model.df)
-    return 100 * math.expm1(quantiles * noise * error_per_spread(model))
 
 
 def _log_half_width(half_width_pct: float, ratio: float) -> float:

@@ -14,9 +14,9 @@ import numpy as np
 
 from lab.campaign import HIGHER_IS_BETTER
 from lab.stats.boundary import levels
-from lab.stats.compare import Effect, check, compare, numbers, percent, t_quantile
+from lab.stats.compare import Effect, check, compare, numbers, p_value, percent, t_quantile
 from lab.stats.design import design, error_per_spread, positions
-from lab.stats.looks import INCONCLUSIVE, LABELS, SPENT_SHARE, Bounds, ending, shared_level
+from lab.stats.looks import ADOPT, INCONCLUSIVE, LABELS, REJECT, SPENT_SHARE, Bounds, ending, shared_level
 from lab.stats.spread import Estimate, estimate
 from lab.stats.stopped import corrected
 
@@ -66,7 +66,13 @@ def judge(launches: pd.DataFrame, control: str, treatment: str, rule: Rule, trea
     end = ending([look.passes for look in taken], [look.found for look in taken], bounds, treatments)
     seen = taken[: int(end.look[0]) + 1]
     done, label, hopeless = seen[-1].passes, LABELS[int(end.label[0])], bool(end.hopeless[0])
-    effect = _effect(compare(seen[-1].launches, control, treatment, rule.alpha), seen, bounds, treatments)
+    plain = compare(seen[-1].launches, control, treatment, rule.alpha)
+    found = seen[-1].found
+    error, df = float(found.error[0]), float(found.df[0])
+    if label in (ADOPT, REJECT):
+        error, df = float(found.error_apart[0]), float(found.df_apart[0])
+        plain = _with_spread(plain, float(found.log_ratio[0]), error, df, rule.alpha)
+    effect = _effect(plain, error, df, seen, bounds, treatments)
     settled = label != INCONCLUSIVE or hopeless or done >= rule.passes.max
     return Judgement(label, done, effect, settled, hopeless, looks=len(seen))
 
@@ -109,7 +115,19 @@ def _looks(launches: pd.DataFrame, control: str, treatment: str, rule: Rule) -> 
     return taken
 
 
-def _effect(plain: Effect, seen: list[Look], bounds: Bounds, treatments: int) -> Effect:
+def _with_spread(plain: Effect, log_ratio: float, error: float, df: float, alpha: float) -> Effect:
+    """The effect with the spread per arm on which a difference was found: one from the pooled spread could hold 0."""
+    half_width = t_quantile(1 - alpha / 2, df) * error
+    return replace(
+        plain,
+        ci_low_pct=percent(log_ratio - half_width),
+        ci_high_pct=percent(log_ratio + half_width),
+        p_value=p_value(log_ratio, error, df),
+        df=df,
+    )
+
+
+def _effect(plain: Effect, error: float, df: float, seen: list[Look], bounds: Bounds, treatments: int) -> Effect:
     """The plain effect of the last look, corrected for having got there only because no earlier look decided.
 
     The spread is taken as known from the last look: an early look decided beyond its t quantile times its own error,
@@ -118,8 +136,7 @@ def _effect(plain: Effect, seen: list[Look], bounds: Bounds, treatments: int) ->
     """
     from scipy.special import ndtri
 
-    last = seen[-1].found
-    log_ratio, error, df = float(last.log_ratio[0]), float(last.error[0]), float(last.df[0])
+    log_ratio = float(seen[-1].found.log_ratio[0])
     if len(seen) == 1 or error == 0:
         return plain
     passes = [look.passes for look in seen]

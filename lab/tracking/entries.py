@@ -111,7 +111,7 @@ class _Projection:
     def heading(self) -> str:
         controls = [launch for launch in self.launches if _arm(launch) == (BASELINE, None) and launch.ok]
         effective = controls[0].record["effective"] if controls else None
-        return words.heading(self.file, self.run.run_id, effective, self.machine)
+        return words.heading(self.file, self.run.plan["passes"], self.run.run_id, effective, self.machine)
 
     def _mean(self, launches: Sequence[Launch], metric: str) -> float | None:
         """The mean of a metric over the trials that the verdict rests on; None when none has it."""
@@ -122,7 +122,7 @@ class _Projection:
             for trial in launch.trials
             if trial.purpose == JUDGED and self.audits.get(trial.id, {}).get("valid", True)
         ]
-        known = [value for trial in trials if (value := trial.metrics.get(metric)) is not None]
+        known = [value for trial in trials if (value := trial.value(metric)) is not None]
         return fmean(known) if known else None
 
     def lever(self, lever: str, treatment: str | None) -> Entry:

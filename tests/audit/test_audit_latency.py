@@ -106,6 +106,12 @@ def test_zero_is_missing_and_its_metric_is_withdrawn(
     assert code is None or (code.code, code.severity) == ("zero-is-missing", WARNING)
 
 
+@pytest.mark.parametrize(("limit", "withdrawn"), [("ttft_ms", True), ("tpot_ms", False)])
+def test_goodput_by_a_time_that_is_missing_is_withdrawn(limit: str, withdrawn: bool) -> None:
+    trial = trial_in_memory({"client.zero_ttft_share": 1.0, "client.zero_tpot_share": 0.0, "prompts.slo": {limit: 9.0}})
+    assert ("goodput_rps" in zero_is_missing(trial, Context()).withdraws) == withdrawn
+
+
 @pytest.mark.parametrize(
     ("changes", "fires"),
     [
@@ -129,5 +135,5 @@ def test_a_time_per_token_that_moves_is_withdrawn(drifts: bool | None, fires: bo
     code = false_plateau(trial_in_memory(changes), Context())
     assert (code is not None) == fires
     if code is not None:
-        assert (code.severity, code.withdraws) == (WARNING, (*TPOT, *E2E))
+        assert (code.severity, code.withdraws) == (WARNING, (*TPOT, *E2E, "goodput_rps"))
         assert "moved by +9.0 %" in code.text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab.audit.base import INVALID, WARNING, Context
-from lab.audit.latency import LATENCIES
+from lab.audit.latency import REQUEST_LEVEL
 from lab.audit.machine import machine_shared
 from lab.audit.steady import cold_start_in_window, no_steady_window, warmup_overlap
 from lab.audit.thresholds import EARLY_P, EARLY_RATIO, EARLY_RATIO_SHARED, OVERLAP_REQUESTS
@@ -52,7 +52,7 @@ def test_a_queue_that_grows_withdraws_latencies_and_keeps_the_throughput(
     code = no_steady_window(trial_in_memory(changes), Context())
     assert (code is not None) == fires
     if code is not None:
-        assert (code.severity, code.withdraws) == (WARNING, LATENCIES)
+        assert (code.severity, code.withdraws) == (WARNING, REQUEST_LEVEL)
         assert code.text.startswith("requests in flight rose by 80 % over the window: ")
 
 
@@ -80,7 +80,7 @@ def test_slow_first_requests_beyond_chance(
     code = cold_start_in_window(trial_in_memory(changes), Context())
     assert (code is not None) == fires
     if code is not None:
-        assert (code.severity, code.withdraws) == (severity, LATENCIES if name == "ttft" else ())
+        assert (code.severity, code.withdraws) == (severity, REQUEST_LEVEL if name == "ttft" else ())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pandas as pd
 
 from lab.campaign import CONTROL, PROJECT, Campaign, Passes
 from lab.context import audit_run
+from lab.effects import launch_row
 from lab.engines.base import Server
 from lab.engines.llamacpp import LlamaCpp
 from lab.measure import Task, measure
@@ -66,7 +67,7 @@ def measured(passes: int) -> tuple[Campaign, pd.DataFrame, int]:
         def launch(name: str, number: int, role: str) -> None:
             task = Task(campaign.control.model_copy(update={"name": name}), number, role, owed)
             made = measure(run, campaign, engine, task, lambda text: None)
-            value = made.trials[0].metrics[rule.metric] if made.ok else None
+            value = made.trials[0].value(rule.metric) if made.ok else None
             print(f"pass {number}  {made.id:<16} {value}", file=sys.stderr, flush=True)
 
         launch(CONTROL, 0, OPENING)
@@ -75,17 +76,8 @@ def measured(passes: int) -> tuple[Campaign, pd.DataFrame, int]:
                 launch(name, number, CLOSING)
             launch(CONTROL, number, CLOSING)
         launches = run.launches()
-        rows = [
-            {
-                "pass": entry.trial.launch.pass_number,
-                "order": entry.trial.launch.record["order"],
-                "started_s": entry.trial.window["opened_s"],
-                "arm": entry.trial.launch.arm,
-                "value": entry.value(rule.metric),
-            }
-            for entry in audit_run(launches, None, 5.0, (rule.metric,)).trials
-            if entry.valid and entry.value(rule.metric)
-        ]
+        found = [entry for entry in audit_run(launches, None, 5.0, (rule.metric,)).trials if entry.valid]
+        rows = [row for entry in found if (row := launch_row(entry, rule.metric)) is not None]
     return campaign, pd.DataFrame(rows), len(launches) - len(rows)
 
 

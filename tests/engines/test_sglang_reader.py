@@ -186,6 +186,21 @@ def test_limits_of_ranks_are_added_and_the_typed_one_is_told_apart() -> None:
     assert found["kv_tokens"] == 2 * 16384
 
 
+@pytest.mark.parametrize(
+    ("changes", "gpus"),
+    [
+        ({"device": "cuda", "tp_size": 4}, 4),
+        ({"device": "cuda", "tp_size": 4, "dp_size": 2}, 8),
+        ({"device": "cuda", "tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8),
+        ({"device": "cuda", "tp_size": 2, "pp_size": 2}, 4),
+        ({"device": "cpu", "tp_size": 2}, None),
+        ({"device": "cuda", "tp_size": None}, None),
+    ],
+)
+def test_gpus_are_counted_once(changes: dict[str, Any], gpus: int | None) -> None:
+    assert values(web.sglang(**{"/server_info": info(**changes)}))["gpus"] == gpus
+
+
 def test_the_limit_that_speculation_sets_is_named() -> None:
     speculating = {
         "speculative_algorithm": "EAGLE",

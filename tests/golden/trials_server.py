@@ -51,7 +51,7 @@ SCENARIOS = [
         "below-load",
         INVALID,
         # Two small shortages, neither of which is a cause: a connection too few, and a slow way into the queue.
-        fires=Play(flags={"overhead_ms": 260.0}, concurrency=16, client=broken.pool_of(15)),
+        fires=Play(flags={"overhead_ms": 300.0}, concurrency=16, client=broken.pool_of(15)),
         silent=Play(flags={"overhead_ms": 60.0}, concurrency=16),
     ),
     Scenario(

@@ -142,7 +142,7 @@ def test_a_lever_that_cannot_exist_starts_no_server(lab, notebook, lever):
     assert lab.rows()[lever]["verdict"] == "not-applicable"
 
 
-def test_the_baseline_notebook_sweeps_concurrency_and_the_summary_reads_it(lab):
+def test_the_baseline_notebook_sweeps_concurrency_and_the_notebooks_of_whole_runs_read_it(lab):
     path = lab.campaign(
         workloads={"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [1, 4]}},
         window=WINDOW,
@@ -150,5 +150,6 @@ def test_the_baseline_notebook_sweeps_concurrency_and_the_summary_reads_it(lab):
     execute(lab, "00_baseline", path)
     (launch,) = lab.latest().launches()
     assert [trial.concurrency for trial in launch.trials] == [4, 1]
-    execute(lab, "90_summary", path)
-    assert (lab.latest().lever_folder("summary") / "DONE").exists()
+    for notebook, kept in (("90_summary", "summary"), ("91_roofline", "roofline")):
+        execute(lab, notebook, path)
+        assert (lab.latest().lever_folder(kept) / "DONE").exists()

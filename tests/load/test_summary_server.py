@@ -26,7 +26,7 @@ def test_figures_are_cut_to_the_window():
 def test_the_95th_percentile_is_weighed_by_time():
     samples = timeline(*((100 + t / 10, 2 if t < 77 else 8, 0) for t in range(80)))
     assert summary(ROWS, samples)["server"]["running_p95"] == 2
-    assert summary(ROWS, samples)["server"]["running_p10"] == 2
+    assert summary(ROWS, samples)["server"]["running_p25"] == 2
     samples = timeline(*((100 + t / 10, 2 if t < 70 else 8, 0) for t in range(80)))
     assert summary(ROWS, samples)["server"]["running_p95"] == 8
 

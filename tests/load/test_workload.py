@@ -168,6 +168,7 @@ def test_the_record_tells_everything_but_the_prompts():
         "sampling": {"temperature": 0, "seed": 1},
         "arrivals": "poisson",
         "rate_rps": 2.5,
+        "slo": None,
     }
 
 

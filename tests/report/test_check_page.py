@@ -9,8 +9,10 @@ import pytest
 from lab.audit.base import FINDING, INVALID, WARNING, Code
 from lab.audit.diagnosis import Diagnosis
 from lab.check import Checked
+from lab.check_bound import CheckBound, bound_of
 from lab.report.advice import advised
 from lab.report.check_page import render
+from lab.roofline.hardware_catalogue import find
 from tests.builders import trial_in_memory
 
 HEALTHY = Diagnosis("healthy", "the server ran what was offered")
@@ -26,6 +28,7 @@ def checked(
     diagnosis: Diagnosis = HEALTHY,
     missing: tuple[str, ...] = (),
     model: str = "m",
+    bound: CheckBound | None = None,
 ) -> Checked:
     trial = trial_in_memory(changes, facts=facts or {})
     return Checked(
@@ -37,6 +40,7 @@ def checked(
         codes=list(codes),
         diagnosis=advised(diagnosis, trial, missing),
         seconds=60.0,
+        bound=bound,
     )
 
 
@@ -46,6 +50,24 @@ def line(label: str, page: str) -> str:
     at = next(number for number, row in enumerate(rows) if row.startswith(f"{label:<11}"))
     end = next(number for number in range(at + 1, len(rows) + 1) if not rows[number].startswith(" " * 11))
     return " ".join(row.strip() for row in rows[at:end]).removeprefix(label).strip()
+
+
+def test_the_bound_is_told_with_what_it_was_taken_for() -> None:
+    facts = {"tp_size": 4, "pp_size": 1, "ranks": 1, "gpus": 4, "kv_dtype_k": "fp8", "kv_dtype_v": "fp8"}
+    ran = {"server.running": 16.0, "metrics.output_tok_s": 28.7, "metrics.mean_context_tokens": 1000.0}
+    limit = bound_of(trial_in_memory(ran, facts), "DeepSeek-V4-Flash", find("rtx_pro_6000_server"))
+    said = line("bound", render(checked(ran, facts, bound=limit)))
+    assert said == (
+        "28.7 tok/s is 1.9 % of 1,520 tok/s (memory and collectives) for the batch of 16.0 that ran; DeepSeek-V4-Flash "
+        "in MXFP4 on 4 x RTX PRO 6000 Blackwell Server Edition, tp 4, KV cache fp8"
+    )
+    silent = render(checked(ran | {"metrics.output_tok_s": None}, facts, bound=limit))
+    assert line("bound", silent).startswith("at most 1,520 tok/s (memory and collectives)")
+
+
+def test_a_bound_that_is_unknown_says_why_and_one_that_nobody_asked_for_is_not_told() -> None:
+    assert line("bound", render(checked(bound=CheckBound(unknown="no such model")))) == "unknown: no such model"
+    assert "bound  " not in render(checked())
 
 
 def test_a_median_that_needs_more_requests_names_the_window_that_brings_them() -> None:

@@ -18,7 +18,7 @@ from lab.errors import InputError
 from lab.report import table, words
 from lab.report.table import render
 
-HEADING = words.heading(CAMPAIGN, "20261130T204500Z", EFFECTIVE, "AMD EPYC, 2 processors")
+HEADING = words.heading(CAMPAIGN, 3, "20261130T204500Z", EFFECTIVE, "AMD EPYC, 2 processors")
 AT_100 = """\
 local · 20261130T204500Z · AMD EPYC, 2 processors
 SmolLM2-135M-Instruct from smollm2-135m-q4_1: weights Q4_1, KV f16, llama.cpp b11549
@@ -161,5 +161,5 @@ def test_a_page_escapes_what_a_reason_holds() -> None:
 
 def test_the_heading_names_what_was_served_not_what_was_asked() -> None:
     mixed = {**EFFECTIVE, "kv_dtype_v": {"value": "q8_0", "source": "log"}}
-    assert "KV f16/q8_0" in words.heading(CAMPAIGN, "r", mixed)
-    assert "formats not known" in words.heading(CAMPAIGN, "r")
+    assert "KV f16/q8_0" in words.heading(CAMPAIGN, 3, "r", mixed)
+    assert "formats not known" in words.heading(CAMPAIGN, 3, "r")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.errors import InputError, LabError
 from lab.roofline import Hardware, Layout, Model, bound
+from lab.roofline.hardware_catalogue import find as find_hardware
+from lab.roofline.model_catalogue import find
 
 MACHINE = Hardware("bench", memory_bandwidth_bytes_s=20e9, source="hand-made")
 ONE = Layout()
@@ -123,6 +126,8 @@ def test_no_hard_bound_is_claimed_where_memory_may_not_be_the_limit(cache_bytes)
         (1, -1, 1, "context"),
         (1, float("nan"), 1, "context"),
         (1, 10, 0.9, "tokens_per_step"),
+        (np.array([4.0, 0.0]), 10, 1, "batch"),
+        (1, np.array([4.0, -1.0]), 1, "context"),
     ],
 )
 def test_an_impossible_step_is_refused_by_name(batch, context, tokens_per_step, name):
@@ -130,13 +135,168 @@ def test_an_impossible_step_is_refused_by_name(batch, context, tokens_per_step, 
         bound(SMOLLM2, MACHINE, ONE, batch, context, tokens_per_step=tokens_per_step)
 
 
-@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(ep=4), Layout(dp=2), Layout(pp=2)])
-def test_several_devices_are_not_modelled_and_say_so(layout):
-    with pytest.raises(LabError, match="only one device"):
-        bound(SMOLLM2, MACHINE, layout, 1, 10)
+def test_several_devices_need_a_link_that_is_known():
+    llama = find("Llama-3.1-8B")
+    assert bound(llama, MACHINE, Layout(dp=2), 2, 10).bound_tok_s == pytest.approx(
+        2 * bound(llama, MACHINE, ONE, 1, 10).bound_tok_s
+    )
+    for layout in (Layout(tp=2), Layout(pp=2)):
+        with pytest.raises(LabError, match="how they are linked is not known"):
+            bound(llama, MACHINE, layout, 1, 10)
+    narrow = dataclasses.replace(SMOLLM2, heads=8, kv_heads=8)
+    with pytest.raises(LabError, match="the width of its activations is not known"):
+        bound(narrow, MACHINE, Layout(tp=2), 1, 10)
 
 
 def test_no_bound_is_made_up_for_an_architecture_that_is_not_modelled():
     experts = dataclasses.replace(SMOLLM2, n_experts=8, not_modelled="mixture of experts: not modelled yet")
     with pytest.raises(LabError, match="mixture of experts"):
         bound(experts, MACHINE, ONE, 1, 10)
+
+
+KINDS = [("Llama-3.1-8B", None), ("DeepSeek-V4-Flash", None), ("DeepSeek-V3.2", None), ("Qwen3.5-397B-A17B", "NVFP4")]
+deployments = st.sampled_from([(find(*kind), tp) for kind in KINDS for tp in (1, 4)])
+ROOMY = dataclasses.replace(find_hardware("rtx_pro_6000_server"), memory_bytes=None)
+
+
+@calm
+@given(deployments, batches, contexts, st.floats(1, 3), st.sampled_from(["uniform", 1.2]))
+def test_every_architecture_gets_slower_with_batch_and_context(deployment, batch, context, factor, routing):
+    model, tp = deployment
+    few = bound(model, ROOMY, Layout(tp=tp), batch, context, routing=routing)
+    for more in (
+        bound(model, ROOMY, Layout(tp=tp), batch * factor, context, routing=routing),
+        bound(model, ROOMY, Layout(tp=tp), batch, context * factor, routing=routing),
+    ):
+        for part in ("weights", "experts", "kv", "state"):
+            assert more.components_ms.get(part, 0) >= few.components_ms.get(part, 0) * (1 - 1e-12)
+
+
+@calm
+@given(
+    deployments,
+    st.lists(st.tuples(batches, contexts), min_size=1, max_size=5),
+    st.sampled_from(["uniform", "balanced", 1.01]),
+    st.sampled_from([None, 0.0, 500.0]),
+    st.integers(0, 3),
+)
+def test_an_array_is_bounded_as_its_numbers(deployment, points, routing, shared, drafts):
+    model, tp = deployment
+    inputs = {"routing": routing, "shared_prefix": shared, "draft_tokens": drafts, "fixed_ms_per_layer": 0.1}
+    batch, context = (np.array(column) for column in zip(*points, strict=True))
+    together = bound(model, ROOMY, Layout(tp=tp), batch, context, **inputs)
+    for index, point in enumerate(points):
+        one = bound(model, ROOMY, Layout(tp=tp), *point, **inputs)
+        for name in ("bound_tok_s", "bound_memory_tok_s", "bound_hard_tok_s", "step_ms", "expected_tok_s"):
+            assert getattr(together, name)[index] == pytest.approx(getattr(one, name), rel=1e-9, nan_ok=True)
+        assert {part: value[index] for part, value in together.components_ms.items()} == pytest.approx(
+            one.components_ms
+        )
+        assert together.limited_by[index] == one.limited_by
+
+
+@calm
+@given(deployments, batches, contexts, st.integers(0, 4), st.floats(1, 5))
+def test_no_bound_is_above_one_that_assumes_less(deployment, batch, context, drafts, gained):
+    model, tp = deployment
+    limit = bound(model, ROOMY, Layout(tp=tp), batch, context, draft_tokens=drafts, tokens_per_step=gained)
+    assert limit.bound_tok_s <= limit.bound_memory_tok_s <= limit.bound_hard_tok_s
+    assert limit.bound_tok_s == pytest.approx(batch * gained / limit.step_ms * 1e3)
+    assert limit.bound_tok_s_per_user * limit.batch == pytest.approx(limit.bound_tok_s)
+    assert limit.bound_tok_s_per_gpu * tp == pytest.approx(limit.bound_tok_s)
+
+
+def test_a_fixed_cost_is_expected_and_never_part_of_a_bound():
+    plain, fixed = (bound(SMOLLM2, MACHINE, ONE, 1, 0, fixed_ms_per_layer=cost) for cost in (None, 0.1))
+    assert fixed.bound_tok_s == plain.bound_tok_s
+    assert plain.expected_tok_s is None
+    assert fixed.components_ms["fixed"] == pytest.approx(3.0)
+    assert fixed.expected_tok_s == pytest.approx(1e3 / (plain.step_ms + 3.0))
+
+
+def test_arithmetic_counts_where_it_takes_longer_than_reading():
+    # 2 FLOPs x 7.505e9 parameters x 1,000 tokens / 480e12 = 31.27 ms; reading takes 15.01 GB / 1597e9 = 9.40 ms
+    limit = bound(find("Llama-3.1-8B"), ROOMY, ONE, 1000, 0)
+    assert limit.components_ms["compute"] == pytest.approx(31.27 - 9.40, rel=2e-3)
+    assert limit.limited_by == "compute"
+    assert bound(find("Llama-3.1-8B"), ROOMY, ONE, 300, 0).components_ms["compute"] == 0
+    assert bound(find("Llama-3.1-8B"), ROOMY, ONE, 302, 0).components_ms["compute"] > 0  # T_c = 301
+
+
+def test_four_bit_weights_may_be_multiplied_in_sixteen():
+    # Marlin reads 4 bits and computes in BF16: T_c falls from 338 to 85 tokens per expert (NVFP4)
+    model = dataclasses.replace(
+        find("Qwen3.5-397B-A17B", "NVFP4"), weight_bytes_per_step=0, params_per_step=0, attention=()
+    )
+    balanced = {"routing": "balanced", "activations": "bf16"}
+    experts = model.n_experts / model.experts.per_token
+
+    def compute(tokens, **inputs):
+        return bound(model, ROOMY, ONE, tokens * experts, 0, **inputs).components_ms["compute"]
+
+    assert compute(84, **balanced) == 0 and compute(85, **balanced) > 0
+    assert compute(338, routing="balanced") == 0 and compute(339, routing="balanced") > 0
+
+
+def test_what_is_not_known_is_cheapest_in_the_hard_bound():
+    model = find("Qwen3.5-397B-A17B", "NVFP4")
+    base = {"kv_dtype_k": "bfloat16", "state_dtype": "float32", "shared_prefix": 0.0}
+    known = bound(model, ROOMY, Layout(tp=4), 64, 8192, **base)
+    for name in base:
+        unknown = bound(model, ROOMY, Layout(tp=4), 64, 8192, **{**base, name: None})
+        assert unknown.bound_tok_s == pytest.approx(known.bound_tok_s)
+        assert unknown.bound_hard_tok_s > known.bound_hard_tok_s
+
+
+def test_the_hard_bound_routes_drafts_like_the_token_before_them():
+    model = find("DeepSeek-V4-Flash")
+    plain, drafted = (bound(model, ROOMY, Layout(tp=4), 16, 1000, draft_tokens=count) for count in (0, 3))
+    assert drafted.bound_tok_s < plain.bound_tok_s
+    assert drafted.bound_hard_tok_s == plain.bound_hard_tok_s
+
+
+def test_a_prefix_that_does_not_fit_the_cache_is_read_by_every_sequence():
+    model, inputs = find("Llama-3.1-8B"), {"kv_dtype_k": "bfloat16", "shared_prefix": 60_000.0}
+    large = bound(model, ROOMY, ONE, 8, 60_000, **inputs)  # one layer of it takes 246 MB
+    assert large.components_ms["kv"] == bound(model, ROOMY, ONE, 8, 60_000).components_ms["kv"]
+    assert large.bound_hard_tok_s == bound(model, ROOMY, ONE, 8, 60_000, kv_dtype_k="bfloat16").bound_hard_tok_s
+    small = bound(model, ROOMY, ONE, 8, 60_000, **{**inputs, "shared_prefix": 30_000.0})
+    per_token_ms = 131_072 / 1597e9 * 1e3
+    assert small.components_ms["kv"] == pytest.approx((8 * 30_000 + 30_000) * per_token_ms)
+
+
+def test_stages_pass_groups_of_sequences_one_behind_another():
+    model = find("Llama-3.1-70B")
+    whole, staged = bound(model, ROOMY, ONE, 8, 1000), bound(model, ROOMY, Layout(pp=4), 8, 1000)
+    assert staged.components_ms["weights"] == whole.components_ms["weights"]
+    assert staged.components_ms["kv"] == pytest.approx(whole.components_ms["kv"] / 4)
+    send = staged.collectives["send"]
+    assert (send.count, send.message_bytes, send.latency.found) == (3, 2 * 8192 * 2, "alpha-beta")
+    assert staged.bound_tok_s == pytest.approx(8e3 / staged.step_ms)
+
+
+def test_experts_over_groups_of_their_own_sequences_exchange_tokens():
+    # 8 groups of one device: 2 of 16 sequences each; experts see all 16 tokens, a device holds an eighth of them
+    model, layout = find("DeepSeek-V4-Flash"), Layout(dp=8, ep=8)
+    limit = bound(model, ROOMY, layout, 16, 1000)
+    sliced = bound(model, ROOMY, Layout(tp=8), 16, 1000)
+    assert limit.components_ms["experts"] == pytest.approx(sliced.components_ms["experts"])
+    assert limit.components_ms["weights"] == pytest.approx(8 * sliced.components_ms["weights"])
+    assert limit.components_ms["kv"] == pytest.approx(sliced.components_ms["kv"] / 8)
+    assert "all_reduce" not in limit.components_ms
+    assert limit.collectives["dispatch"].message_bytes == 2 * 6 * 4096
+    assert limit.collectives["combine"].message_bytes == 2 * 2 * 6 * 4096
+    assert limit.collectives["dispatch"].count == limit.collectives["combine"].count == 43
+    assert limit.devices == 8
+
+
+def test_experts_within_the_ranks_of_one_group_exchange_nothing():
+    model = find("DeepSeek-V4-Flash")
+    sliced, spread = (bound(model, ROOMY, Layout(tp=4, ep=ep), 16, 1000) for ep in (1, 4))
+    assert spread == sliced
+
+
+def test_a_prefix_and_drafts_are_never_negative():
+    for inputs in ({"shared_prefix": -1.0}, {"draft_tokens": -1}):
+        with pytest.raises(InputError, match=f"^{next(iter(inputs))} is -1"):
+            bound(SMOLLM2, MACHINE, ONE, 1, 10, **inputs)

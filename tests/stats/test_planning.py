@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from lab.stats import Effect, compare, passes_needed, smallest_effect_pct
+from lab.stats import Effect, compare, passes_needed
 
 
 def measured(passes: int, random: np.random.Generator, log_effect: float = 0.0, spread: float = 0.03) -> Effect:
@@ -57,18 +55,3 @@ def test_without_an_interval_there_is_no_plan():
 def test_a_target_must_be_positive(target):
     with pytest.raises(ValueError, match="not positive"):
         passes_needed(Effect(0.0, -1.0, 1.0, 1.0, 4, 1.0, None, 7), target)
-
-
-def test_more_passes_and_less_spread_find_smaller_effects():
-    assert smallest_effect_pct(3, 1) is None
-    by_passes = [smallest_effect_pct(3, passes) for passes in (2, 3, 6, 12, 50)]
-    assert by_passes == sorted(by_passes, reverse=True)
-    assert smallest_effect_pct(1, 4) < smallest_effect_pct(2, 4)
-
-
-def test_the_smallest_effect_is_found_with_the_power_it_promises():
-    random = np.random.default_rng(11)
-    passes, campaigns = 5, 1000
-    log_effect = math.log1p(smallest_effect_pct(3, passes) / 100)
-    found = sum(measured(passes, random, log_effect).p_value < 0.05 for _ in range(campaigns))
-    assert 0.75 < found / campaigns < 0.85

@@ -175,8 +175,30 @@ def test_a_first_decision_is_told_uncorrected():
     plan = sim.plan(passes=2)
     launches = frame(plan, 0.5 * plan.of_lever + np.array([0, 1, 2, -1, 1]) * 1e-5)
     found = judge(launches, "control", "lever", rule())
+    plain = compare(launches, "control", "lever")
     assert (found.label, found.looks) == ("adopt", 1)
-    assert found.effect == compare(launches, "control", "lever")
+    assert found.effect.effect_pct == plain.effect_pct
+    assert 0 < found.effect.ci_low_pct < plain.effect_pct < found.effect.ci_high_pct
+
+
+@pytest.mark.parametrize("of_lever_pct", [1, 2, 10])
+def test_what_is_adopted_or_rejected_has_an_interval_on_one_side_of_0(of_lever_pct):
+    """Also where the arms scatter differently, and the pooled spread would say otherwise."""
+    plan = sim.plan()
+    random = np.random.default_rng(of_lever_pct)
+    decided = 0
+    reach = max(0.04, 1.2 * of_lever_pct / 100)
+    for effect in (reach, -reach):
+        for _ in range(60):
+            spread = np.where(plan.of_lever, of_lever_pct / 100, 0.03)
+            values = random.normal(0, 1, len(plan)) * spread + effect * plan.of_lever
+            found = judge(frame(plan, values), "control", "lever", rule(0))
+            if found.label in ("adopt", "reject"):
+                decided += 1
+                low, high = found.effect.ci_low_pct, found.effect.ci_high_pct
+                assert (low > 0) if found.label == "adopt" else (high < 0)
+                assert found.effect.p_value < 0.05
+    assert decided > 20
 
 
 def test_an_early_gain_is_told_smaller_than_it_looked():

@@ -64,7 +64,7 @@ def make_run(
     results: Path, passes: int = 2, levers: tuple[str, ...] = ("autotune", "fewer_slots", "kv_cache_dtype")
 ) -> Run:
     """A run with a control around every pass, a treatment launch of each lever in it, and a judgement."""
-    run = Run.create(results, {"file": CAMPAIGN, "rule_digest": RULE_DIGEST}, {"passes": passes})
+    run = Run.create(results, {"file": CAMPAIGN, "rule_digest": RULE_DIGEST}, {"mode": "campaign", "passes": passes})
     order = 0
     add_launch(run, "control", 0, order, OPENING)
     for number in range(1, passes + 1):

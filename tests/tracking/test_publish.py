@@ -216,7 +216,7 @@ def test_an_mlflow_that_fails_midway_is_one_line(tmp_path: Path, monkeypatch: py
     run = make_run(tmp_path, passes=1, levers=("autotune",))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken) as broken:
-        threading.Thread(target=broken.serve_forever).start()
+        threading.Thread(target=broken.serve_forever, daemon=True).start()
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{broken.server_port}")
         with pytest.raises(LabError, match="the results are safe") as caught:
             publish(run.path)
