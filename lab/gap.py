@@ -114,8 +114,7 @@ def structural_gap(trial: Trial, bound: Bound) -> str | None:
         f"{gap.output_tok_s:,.1f} tok/s is {100 * gap.bound_fraction:.1f} % of the {gap.bound_tok_s:,.0f} tok/s that "
         f"the hardware allows for the {gap.running:.1f} requests that ran: a step takes {gap.step_ms:,.1f} ms, of "
         f"which reading, arithmetic and messages explain {gap.step_ms - gap.unexplained_ms:,.1f} ms; "
-        f"{gap.per_layer_ms(UNEXPLAINED):.3g} ms of each layer go elsewhere, so look for what is in the way before "
-        "any lever (the gap account ranks what to look at)"
+        f"{gap.per_layer_ms(UNEXPLAINED):.3g} ms of each layer go elsewhere: find what is in the way before any lever"
     )
 
 

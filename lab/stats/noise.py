@@ -21,6 +21,8 @@ from lab.stats.spread import estimate
 PASSES = range(2, 13)
 POWER = 0.8
 CAMPAIGNS = 2_000
+MOST_SIMULATED = 16
+"""Beyond so many passes the gain is taken to fall with their square root, as its standard error does."""
 UNIT = 1e6
 """Simulated launches scatter by this little of a unit, so that no gain is beyond what a log ratio may be."""
 
@@ -69,7 +71,8 @@ def resolved_pct(launch_cv_pct: float, passes: int, alpha: float) -> float | Non
     if passes < 2:
         return None
     spread = math.sqrt(math.log1p((launch_cv_pct / 100) ** 2))
-    return percent(_resolved_spreads(passes, alpha) * spread)
+    simulated = min(passes, MOST_SIMULATED)
+    return percent(_resolved_spreads(simulated, alpha) * math.sqrt(simulated / passes) * spread)
 
 
 @cache

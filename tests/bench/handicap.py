@@ -58,7 +58,7 @@ class Stretched(LlamaCpp):
 
 def measured(passes: int) -> tuple[Campaign, pd.DataFrame, int]:
     """The campaign, one row per valid launch, and how many were left out."""
-    campaign = Campaign.load(PROJECT / "experiments" / "local.yaml")
+    campaign = Campaign.load(Path(__file__).with_suffix(".yaml"))
     prepared, engine, rule = prepare(campaign, [], passes), Stretched(), campaign.rule
     owed = [Owed(rule.workload, rule.concurrency, JUDGED)]
     with tempfile.TemporaryDirectory(prefix="lab-handicap-") as scratch:

@@ -52,3 +52,8 @@ def test_the_gain_that_is_told_is_adopted_about_four_times_in_five(passes: int):
         columns = {"pass": campaign.passes, "order": range(len(arms)), "started_s": campaign.hours, "arm": arms}
         adopted += judge(pd.DataFrame(columns).assign(value=np.exp(values)), "control", "lever", rule).label == "adopt"
     assert 0.75 <= adopted / 300 <= 0.97
+
+
+def test_beyond_what_is_simulated_the_gain_falls_with_the_root_of_the_passes():
+    assert resolved_pct(2.0, 64, 0.05) == pytest.approx(resolved_pct(2.0, 16, 0.05) / 2, rel=0.02)
+    assert resolved_pct(2.0, 17, 0.05) < resolved_pct(2.0, 16, 0.05)
