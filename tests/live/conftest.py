@@ -26,7 +26,7 @@ BASE: dict[str, Any] = {
     "model": {"name": "SmolLM2-135M-Instruct", "checkpoint": "smollm2-135m-q4_1"},
     "server": {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048}},
     "workloads": {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}},
-    "window": {"warmup_seconds": 0.3, "seconds": 2.5, "min_steady_seconds": 1},
+    "window": {"warmup_seconds": 0.3, "seconds": 4, "min_steady_seconds": 1},
     "rule": {"workload": "chat", "concurrency": 4, "passes": {"min": 1, "max": 1}},
     "accuracy": {"allow_unknown": True},
     "limits": {"start_seconds": 60, "stall_seconds": 30, "drain_seconds": 20},

@@ -9,7 +9,7 @@ def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_in
     path = lab.campaign(
         workloads={"chat": {**lab.brief["chat"], "output_tokens": 32, "concurrency": [8]}},
         rule={"workload": "chat", "concurrency": 8, "passes": {"min": 1, "max": 1}},
-        window={"warmup_seconds": 0.5, "seconds": 2.5, "min_steady_seconds": 1},
+        window={"warmup_seconds": 0.5, "seconds": 4, "min_steady_seconds": 1},
         levers={"kv_cache_dtype": {"dtype": "q8_0"}},
     )
     answer = lab.run("run", path, "--no-publish")

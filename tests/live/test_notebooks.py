@@ -39,7 +39,7 @@ BY_DEFAULT = ("01_autotune", "04_expert_parallel", "09_custom")
 """What everybody runs by hand: a search, a lever that cannot exist, one that the notebook must find; `soak`: all."""
 CHAT = {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}}
 """Real text, long enough that speculation drafts, and that a client which a search starves for moments stays valid."""
-WINDOW = {"warmup_seconds": 0.3, "seconds": 2.5, "min_steady_seconds": 1}
+WINDOW = {"warmup_seconds": 0.3, "seconds": 4, "min_steady_seconds": 1}
 
 
 def execute(lab, notebook: str, path: Path, **parameters: Any) -> nbformat.NotebookNode:
