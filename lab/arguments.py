@@ -6,9 +6,11 @@ Without them apart from what the commands do, `lab --help` would import the whol
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 MOST_COUNT = 65_535
+MOST_TOKENS = 999_999_999
 STEEPEST_ROUTING = 10
 SHORTEST_CHECK_SECONDS, LONGEST_CHECK_SECONDS = 4, 86_400
 
@@ -129,44 +131,40 @@ def _add_roofline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_COUNT or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_COUNT}")
-    return int(text)
+    return _whole(text, MOST_COUNT)
 
 
 def _clients(text: str) -> int:
     from lab.workloads import MOST_CLIENTS
 
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_CLIENTS or len(text) > 9:
-        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number from 1 to {MOST_CLIENTS}")
+    return _whole(text, MOST_CLIENTS)
+
+
+def _tokens(text: str) -> int:
+    return _whole(text, MOST_TOKENS, " of tokens")
+
+
+def _whole(text: str, most: int, what: str = "") -> int:
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number{what} from 1 to {most}")
     return int(text)
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not SHORTEST_CHECK_SECONDS <= value <= LONGEST_CHECK_SECONDS:
-        raise argparse.ArgumentTypeError(
-            f"'{text[:20]}' is not a number of seconds from {SHORTEST_CHECK_SECONDS} to {LONGEST_CHECK_SECONDS}"
-        )
-    return value
-
-
-def _tokens(text: str) -> int:
-    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a whole number of tokens from 1 to 999999999")
-    return int(text)
+    return _number(text, SHORTEST_CHECK_SECONDS, LONGEST_CHECK_SECONDS, " of seconds")
 
 
 def _share(text: str) -> float:
+    return _number(text, 0, 1)
+
+
+def _number(text: str, least: int, most: int, what: str = "") -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a number from 0 to 1")
+        value = math.nan
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"'{text[:20]}' is not a number{what} from {least} to {most}")
     return value
 
 

@@ -18,6 +18,7 @@ from lab.audit.thresholds import (
     TAIL_REQUESTS,
     ZERO_SHARE,
 )
+from lab.campaign import GOODPUT
 from lab.records import Trial
 
 TTFT = ("ttft_p50_ms", "ttft_p99_ms")
@@ -25,7 +26,7 @@ TPOT = ("tpot_p50_ms", "tpot_p99_ms")
 E2E = ("e2e_p50_ms", "e2e_p99_ms", "queue_e2e_p50_ms")
 NAMES = {"ttft": "time to the first token", "tpot": "time per token"}
 LATENCIES = (*TTFT, *TPOT, *E2E)
-REQUEST_LEVEL = (*LATENCIES, "goodput_rps")
+REQUEST_LEVEL = (*LATENCIES, GOODPUT)
 """All that rests on the times of whole requests."""
 TAILS = ("ttft_p99_ms", "tpot_p99_ms", "e2e_p99_ms")
 
@@ -87,7 +88,7 @@ def zero_is_missing(trial: Trial, context: Context) -> Code | None:
     text = f"of the window's requests {said} (whole answer in one chunk, or a clock that stood still)"
     withdraws = tuple(metric for _, metrics in bad.values() for metric in metrics)
     if any(f"{name}_ms" in (trial.prompts.get("slo") or {}) for name in bad):
-        withdraws += ("goodput_rps",)
+        withdraws += (GOODPUT,)
     figures = {f"zero_{name}_share": share for name, (share, _) in bad.items()}
     return Code("zero-is-missing", WARNING, text, figures, withdraws=withdraws)
 
@@ -119,4 +120,4 @@ def false_plateau(trial: Trial, context: Context) -> Code | None:
         f"does that with a probability of {chance:.2g}): its median describes no state of the server"
     )
     figures = {"tpot_trend_pct": moved, "tpot_p_value": chance, "tpot_cv_pct": steady["tpot_cv_pct"]}
-    return Code("false-plateau", WARNING, text, figures, withdraws=(*TPOT, *E2E, "goodput_rps"))
+    return Code("false-plateau", WARNING, text, figures, withdraws=(*TPOT, *E2E, GOODPUT))
