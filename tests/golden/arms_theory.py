@@ -28,6 +28,7 @@ def _half_the_weights(**flags: Any) -> Play:
         treatment={},
         lever={"treatment": treatment, "proof": {"model_name": "half-model"}},
         order=TWO_PASSES,
+        workload={"output_tokens": 96},  # a request waits for a step to end: a small share of a long answer
         hardware=_memory(500e9),
     )
 
