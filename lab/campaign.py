@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from lab import yamlfile
 from lab.errors import InputError
-from lab.files import digest, suggest
+from lab.files import digest, quoted, suggest, typed_path
 from lab.hardware_ref import AUTO, named
-from lab.strict import Strict
+from lab.metrics import GUARDED, HIGHER_IS_BETTER
+from lab.rule_check import check_rule, check_workloads
+from lab.strict import Strict, numbers_as_text
 from lab.workloads import Workload
 
 if TYPE_CHECKING:
@@ -25,41 +27,14 @@ if TYPE_CHECKING:
 
 CONTROL = "control"
 BASELINE = "baseline"
-RESERVED_LEVERS = {CONTROL, BASELINE, "summary"}
-MOST_PASSES, DAY_SECONDS = 1_000, 86_400
+RESERVED_LEVERS = {CONTROL, BASELINE, "summary", "roofline"}
+MOST_PASSES, MOST_PCT = 1_000, 1_000
+DAY_SECONDS, WEEK_SECONDS, YEAR_HOURS = 86_400, 7 * 86_400, 366 * 24
 RESERVED_CAMPAIGNS = {"mlflow", "reference", "rehearsal"}
+CAMPAIGN_NAME = r"[a-z0-9-]{1,60}"
 PROJECT = Path(__file__).resolve().parent.parent
 
-GOODPUT, TOK_S_PER_GPU = "goodput_rps", "tok_s_per_gpu"
-# Metrics of a trial that a rule or a guard may name, and the direction that is better.
-HIGHER_IS_BETTER = {
-    "output_tok_s": True,
-    "tok_s_per_user": True,
-    "ttft_p50_ms": False,
-    "tpot_p50_ms": False,
-    "e2e_p50_ms": False,
-    "queue_e2e_p50_ms": False,
-    "ttft_p99_ms": False,
-    "tpot_p99_ms": False,
-    "e2e_p99_ms": False,
-    "request_rps": True,
-    GOODPUT: True,
-    TOK_S_PER_GPU: True,
-}
 Scalar = bool | int | float | str | list[Any]
-
-
-def _numbers_as_text(env: Any) -> Any:
-    """An environment: `OMP_NUM_THREADS: 2` needs no quotes; a truth value does, since programs spell it differently."""
-    if not isinstance(env, dict):
-        return env
-    for name, value in env.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)) or "\0" in str(value):
-            raise ValueError(f"'{name}' cannot be an environment variable")
-    return {key: str(value) if type(value) in (int, float) else value for key, value in env.items()}
-
-
-numbers_as_text = BeforeValidator(_numbers_as_text)
 
 
 class ModelRef(Strict):
@@ -112,13 +87,18 @@ class Passes(Strict):
 class Guard(Strict):
     """A limit on a second metric that the lever must keep, in percent of the control."""
 
-    max_increase_pct: float | None = Field(None, ge=0)
+    max_increase_pct: float | None = Field(None, ge=0, le=MOST_PCT)
     max_decrease_pct: float | None = Field(None, ge=0)
 
     @model_validator(mode="after")
     def _one(self) -> Guard:
         if (self.max_increase_pct is None) == (self.max_decrease_pct is None):
             raise ValueError("give exactly one of max_increase_pct and max_decrease_pct")
+        if self.max_decrease_pct is not None and self.max_decrease_pct >= 100:
+            raise ValueError(
+                f"max_decrease_pct is {self.max_decrease_pct:g}, but nothing falls by more than 100 %, so this guard "
+                "could never break; give less than 100"
+            )
         return self
 
 
@@ -128,7 +108,7 @@ class Rule(Strict):
     metric: str = "output_tok_s"
     workload: str
     concurrency: int = Field(ge=1)
-    min_effect_pct: float = Field(3, ge=0)
+    min_effect_pct: float = Field(3, ge=0, le=MOST_PCT)
     alpha: float = Field(0.05, gt=0, lt=0.5)
     passes: Passes = Passes()
     guards: dict[str, Guard] = {}
@@ -138,15 +118,19 @@ class Rule(Strict):
     @classmethod
     def _metric(cls, metric: str) -> str:
         if metric not in HIGHER_IS_BETTER:
-            raise ValueError(f"unknown metric '{metric}'{suggest(metric, HIGHER_IS_BETTER)}")
+            raise ValueError(f"unknown metric {quoted(metric)}{suggest(metric, HIGHER_IS_BETTER)}")
         return metric
 
     @field_validator("guards")
     @classmethod
     def _guards(cls, guards: dict[str, Guard]) -> dict[str, Guard]:
-        for name in guards:
-            if name not in HIGHER_IS_BETTER and name != "kv_tokens":
-                raise ValueError(f"unknown guard '{name}'{suggest(name, [*HIGHER_IS_BETTER, 'kv_tokens'])}")
+        for name, guard in guards.items():
+            if name not in GUARDED:
+                raise ValueError(f"unknown guard {quoted(name)}{suggest(name, GUARDED)}")
+            if GUARDED[name] and guard.max_decrease_pct is None:
+                raise ValueError(f"{name} is better when higher; give max_decrease_pct, how much it may fall")
+            if not GUARDED[name] and guard.max_increase_pct is None:
+                raise ValueError(f"{name} is better when lower; give max_increase_pct, how much it may rise")
         return guards
 
     def digest(self) -> str:
@@ -157,23 +141,23 @@ class Rule(Strict):
 class Accuracy(Strict):
     """Limits of the accuracy gate."""
 
-    max_nll_rise_pct: float = Field(2, ge=0)
-    max_task_drop_pct: float = Field(5, ge=0)
+    max_nll_rise_pct: float = Field(2, ge=0, le=MOST_PCT)
+    max_task_drop_pct: float = Field(5, ge=0, le=100)
     allow_unknown: bool = False
 
 
 class Budget(Strict):
     """The most hours that a plan may take."""
 
-    hours: float = Field(gt=0)
+    hours: float = Field(gt=0, le=YEAR_HOURS)
 
 
 class Limits(Strict):
     """Deadlines in seconds: server start, silence of the server, drain after the window."""
 
-    start_seconds: float = Field(1800, gt=0)
-    stall_seconds: float = Field(120, gt=0)
-    drain_seconds: float = Field(60, ge=0)
+    start_seconds: float = Field(1800, gt=0, le=WEEK_SECONDS)
+    stall_seconds: float = Field(120, gt=0, le=WEEK_SECONDS)
+    drain_seconds: float = Field(60, ge=0, le=WEEK_SECONDS)
 
 
 class _File(Strict):
@@ -282,28 +266,13 @@ class Campaign:
 
     def _check(self) -> None:
         file, error = self.file, self.document.error
-        if not re.fullmatch(r"[a-z0-9-]{1,60}", file.name):
-            raise error(("name",), f"'{file.name}' may hold only small letters, digits and '-'")
+        if not re.fullmatch(CAMPAIGN_NAME, file.name):
+            raise error(("name",), f"{quoted(file.name)} may hold only small letters, digits and '-'")
         if file.name in RESERVED_CAMPAIGNS:
             raise error(("name",), f"'{file.name}' is a folder of its own in results/; choose another name")
         self.named_hardware()
-        for name in file.workloads:
-            if not re.fullmatch(r"[a-z0-9_-]{1,60}", name):
-                raise error(("workloads", name), "a workload's name holds only small letters, digits, '_' and '-'")
-            try:
-                file.workloads[name].check(self.folder, file.window.warmup_seconds + file.window.seconds)
-            except InputError as problem:
-                raise error(("workloads", name, "path"), str(problem)) from None
-        rule = file.rule
-        if rule.workload not in file.workloads:
-            hint = suggest(rule.workload, file.workloads)
-            raise error(("rule", "workload"), f"there is no workload '{rule.workload}'{hint}")
-        levels = file.workloads[rule.workload].concurrency
-        if rule.concurrency not in levels:
-            raise error(("rule", "concurrency"), f"{rule.concurrency} is not measured by the workload {levels}")
-        if GOODPUT in (rule.metric, *rule.guards) and file.workloads[rule.workload].slo is None:
-            place = ("rule", "metric") if rule.metric == GOODPUT else ("rule", "guards", GOODPUT)
-            raise error(place, f"{GOODPUT} needs limits; give workloads.{rule.workload} an slo, as in {{ttft_ms: 500}}")
+        check_workloads(self.document, file.workloads, file.window, self.folder)
+        check_rule(self.document, file.rule, file.workloads)
         for name in file.levers:
             if not re.fullmatch(r"[a-z0-9_]{1,60}", name):
                 raise error(("levers", name), "a lever's name holds only small letters, digits and '_'")
@@ -313,8 +282,8 @@ class Campaign:
 
 def find(path: Path | str) -> Path:
     """A campaign path as given, or below the project when it is not below the working folder."""
-    path = Path(path).expanduser()
+    path = typed_path(path)
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a campaign file such as experiments/local.yaml")
-    in_project = PROJECT / path
+    in_project = typed_path(PROJECT / path)
     return in_project if not path.exists() and in_project.is_file() else path

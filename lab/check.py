@@ -31,7 +31,7 @@ from lab.secrets import concealed, in_headers
 from lab.workloads import Workload
 
 if TYPE_CHECKING:
-    from lab.engines.base import Fact, Server
+    from lab.engines.server import Fact, Server
     from lab.roofline.hardware import Hardware
 
 # Nobody told us that a server of somebody else is idle: look longer than at one that the lab started.
@@ -135,8 +135,9 @@ def check(
     """
     began_s = time.monotonic()
     window = window_of(seconds)
-    say(f"looking at {attach.shown(url)}", None)
-    server = attach.recognise(url, headers, model=model, key_from=key_from)
+    base, headers = attach.address(url, headers)
+    say(f"looking at {base}", None)
+    server = attach.recognise(base, headers, model=model, key_from=key_from)
     try:
         effective = patiently(server.describe)
         say(f"{server.engine}: is it idle? ({IDLE_LOOK_SECONDS:g} s)", None)

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from lab.audit import FINDING, Code
 from lab.errors import LabError
 from lab.gap import structural_gap
-from lab.health import tokens_per_step
+from lab.health import drafted_per_step, tokens_per_step
 from lab.records import Trial
 from lab.roofline.hardware import Hardware
 from lab.roofline.layout import Layout
 from lab.roofline.model import Model
-from lab.roofline.step import Bound, bound
-from lab.roofline.traffic import usual_kv_dtype
+from lab.roofline.step import Bound
 from lab.served import TENSOR, layout_of
+from lab.served_bound import cache_types, served_bound
 from lab.served_model import served_model
 
 
@@ -55,7 +55,8 @@ class CheckBound:
 def bound_of(trial: Trial, served: str, hardware: Hardware) -> CheckBound:
     """The bound of a check's trial on this hardware; `served`: the name that the server answers to.
 
-    A cache type that is only asked for counts in the nominal bound; the hard one takes only what is proven.
+    A cache type that is only asked for counts in the nominal bound, and so does the verification of drafts where their
+    number is known; the hard one takes only what is proven.
     """
     facts, model = trial.launch.effective, None
     try:
@@ -66,33 +67,20 @@ def bound_of(trial: Trial, served: str, hardware: Hardware) -> CheckBound:
     unknown = _unknown(trial, layout)
     if layout is None or unknown is not None:
         return CheckBound(unknown=unknown, model=model)
-    proven = (facts.get("kv_dtype_k"), facts.get("kv_dtype_v"))
-    asked = facts.get("kv_dtype_asked")
-    told = proven if None not in proven else (None if asked == "auto" else asked,) * 2
-
-    def limit(kv: tuple[str | None, str | None]) -> Bound:
-        return bound(
-            model,
-            hardware,
-            layout,
-            trial.server["running"],
-            trial.metrics["mean_context_tokens"],
-            kv_dtype_k=kv[0],
-            kv_dtype_v=kv[1],
-            shared_prefix=0.0,
-            tokens_per_step=tokens_per_step(trial) or 1.0,
-        )
-
+    batch, context = trial.server["running"], trial.metrics["mean_context_tokens"]
+    inputs = {"tokens_per_step": tokens_per_step(trial) or 1.0}
     try:
-        nominal, hard = limit(told), limit(proven)
+        drafted = drafted_per_step(trial) or 0.0
+        nominal = served_bound(facts, model, hardware, batch, context, draft_tokens=drafted, **inputs)
+        hard = served_bound(facts, model, hardware, batch, context, proven=True, **inputs)
     except LabError as error:
         return CheckBound(unknown=str(error), model=model)
-    how = "" if proven[0] else " (asked, not proven)" if told[0] else " (not shown)"
-    cache = f"KV cache {told[0] or usual_kv_dtype(model)}{how}"
+    cache = cache_types(facts).words(model)
     return CheckBound(
         limit=nominal,
         hard_tok_s=None if hard.bound_hard_tok_s is None else float(hard.bound_hard_tok_s),
-        taken=f"{model.name} in {model.format} on {layout.devices} x {hardware.name}, {_degrees(layout)}, {cache}",
+        taken=f"{model.name} in {model.format} on {layout.devices} x {hardware.name}, {_degrees(layout)}, "
+        f"KV cache {cache}",
         model=model,
     )
 

@@ -118,7 +118,7 @@ def describe_checkpoint(path: Path) -> Checkpoint:
     header: GgufHeader = read_header(path)
     return Checkpoint(
         path=path,
-        sha256=_digest(path),
+        sha256=file_digest(path),
         bytes=path.stat().st_size,
         format=header.format,
         architecture=header.architecture,
@@ -127,7 +127,7 @@ def describe_checkpoint(path: Path) -> Checkpoint:
 
 
 def _existing(name_or_path: str, base_dir: Path) -> Path:
-    path = base_dir / Path(name_or_path).expanduser()
+    path = files.typed_path(base_dir / files.typed_path(name_or_path))
     if path.is_file():
         return path
     if "/" in name_or_path or name_or_path.endswith(".gguf"):
@@ -213,7 +213,7 @@ def _verify(path: Path, expected: str) -> None:
         raise LabError(f"{path.name}: sha256 is {found}, expected {expected}; the download is not what was published")
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """SHA-256 of a file, remembered in the cache by its absolute path, size and modification time."""
     resolved = path.resolve()
     stat = resolved.stat()

@@ -146,15 +146,14 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.fresh and options.resume is not None:
         raise InputError("--fresh and --resume exclude each other; give one of them")
-    only = None if options.levers is None else [name.strip() for name in options.levers.split(",")]
     if options.dry_run:
         from lab.dry_run import describe
 
-        print(describe(options.file, only, options.passes))
+        print(describe(options.file, options.levers, options.passes))
         return 0
     run = run_campaign(
         options.file,
-        only=only,
+        only=options.levers,
         passes=options.passes,
         resume=options.resume is not None,
         resume_id=options.resume or None,
@@ -200,18 +199,18 @@ def _verdicts(options: argparse.Namespace) -> int:
     return 1 if {row["verdict"] for row in rows} & refused else 0
 
 
-def _verdict_names(text: str | None) -> set[str]:
+def _verdict_names(names: Sequence[str] | None) -> set[str]:
     from lab import verdict
-    from lab.files import suggest
+    from lab.files import quoted, suggest
 
     known = {
         *(verdict.ADOPT, verdict.REJECT, verdict.NO_EFFECT, verdict.INCONCLUSIVE),
         *(verdict.INVALID, verdict.FAILED, verdict.NOT_APPLICABLE),
     }
-    names = set(text.split(",")) if text else set()
-    for name in names - known:
-        raise InputError(f"--fail-on: '{name}' is no verdict{suggest(name, known)}")
-    return names
+    for name in names or ():
+        if name not in known:
+            raise InputError(f"--fail-on: {quoted(name)} is no verdict{suggest(name, known)}")
+    return set(names or ())
 
 
 def _rows(path: Path) -> list[dict]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.audit import INVALID, Code, Context, audit, audit_launch
-from lab.campaign import CONTROL, GOODPUT, TOK_S_PER_GPU
+from lab.campaign import CONTROL
 from lab.health import hard_bound_tok_s, trial_bound
 from lab.levers import LEVERS
 from lab.levers.custom import Custom
+from lab.metrics import GOODPUT, TOK_S_PER_GPU
 from lab.records import JUDGED, NEVER_JUDGED, SEARCH, TREATMENT, Launch, Trial
 from lab.roofline.hardware import Hardware
 
@@ -51,9 +52,9 @@ class Audited:
 
     def lacks(self, metric: str) -> bool:
         """Whether the record cannot tell this metric at all, however the window had gone."""
-        facts, metrics = self.trial.launch.effective, self.trial.metrics
+        metrics = self.trial.metrics
         if metric == TOK_S_PER_GPU:
-            return not facts.get("gpus")
+            return not self.trial.launch.gpus
         return metrics.get(metric) is None if metric == GOODPUT else metric not in metrics
 
 

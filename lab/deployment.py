@@ -7,6 +7,7 @@ experts, messages between GPUs and the cache.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from lab.roofline.step import Bound, bound
 from lab.roofline.traffic import usual_kv_dtype
 
 SWEEP = tuple(1 << power for power in range(11))
+NOT_LIMITED = "all of the context is shared and stored once, so one more sequence takes no cache of its own"
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,22 @@ class Deployment:
     @property
     def kv_taken(self) -> str:
         """The cache type that the bound takes."""
-        return self.kv_dtype or usual_kv_dtype(self.model)
+        return usual_kv_dtype(self.model) if self.kv_dtype is None else self.kv_dtype
 
 
 @dataclass(frozen=True)
 class Room:
     """What fits in memory: `capacity` None with the reason in `why`; max_batch 0 where the weights leave no room, None
-    where the hardware's memory is not known."""
+    where the hardware's memory is not known, infinite where a sequence takes no memory of its own."""
 
     capacity: Capacity | None
     why: str | None
-    max_batch: int | None
+    max_batch: float | None
+
+    @property
+    def figure(self) -> float | None:
+        """max_batch as JSON can hold it: None also where there is no limit."""
+        return None if self.max_batch == math.inf else self.max_batch
 
 
 @dataclass(frozen=True)
@@ -88,22 +95,38 @@ class Assessment:
     draft_ms: float | None
 
     @property
-    def max_batch(self) -> int | None:
-        """The most sequences that fit as asked: beside the draft layers where it drafts."""
+    def max_batch(self) -> float | None:
+        """The most sequences that fit as asked, beside the draft layers where it drafts; infinite: without limit."""
         drafting = self.room_drafting if self.asked.acceptance else None
         return (drafting or self.room).max_batch
 
+    @property
+    def quicker_filled_up(self) -> tuple[int, float] | None:
+        """The larger batch of SWEEP with the shortest step, and that step in milliseconds; None where it is no shorter
+        than that of the asked batch."""
+        steps = zip(SWEEP, np.asarray(self.sweep.step_ms).tolist(), strict=True)
+        larger = [(batch, step_ms) for batch, step_ms in steps if batch > self.asked.batch]
+        best = min(larger, key=lambda entry: entry[1], default=None)
+        return best if best is not None and best[1] < self.limit.step_ms else None
+
     def rows(self) -> list[dict[str, Any]]:
-        """The sweep, one entry for each batch; `fits` is None where the largest batch is not known."""
+        """The sweep, one entry for each batch; `fits` is None where the largest batch is not known.
+
+        Measured messages get quicker at some sizes as they grow, and a step may then be shorter than one of fewer
+        sequences. The smaller batch can always be filled up to the larger one, so its entry counts the shorter step:
+        over the sweep step_ms never falls. The latencies themselves stay as they were measured.
+        """
         sweep, most = self.sweep, self.max_batch
         experts = sweep.distinct_experts
+        steps_ms = np.minimum.accumulate(np.asarray(sweep.step_ms)[::-1])[::-1]
+        gained = np.asarray(sweep.step_ms) / steps_ms
         return [
             {
                 "batch": batch,
-                "step_ms": float(sweep.step_ms[index]),
-                "bound_tok_s": float(sweep.bound_tok_s[index]),
-                "bound_tok_s_per_user": float(sweep.bound_tok_s_per_user[index]),
-                "bound_tok_s_per_gpu": float(sweep.bound_tok_s_per_gpu[index]),
+                "step_ms": float(steps_ms[index]),
+                "bound_tok_s": float(gained[index] * sweep.bound_tok_s[index]),
+                "bound_tok_s_per_user": float(gained[index] * sweep.bound_tok_s_per_user[index]),
+                "bound_tok_s_per_gpu": float(gained[index] * sweep.bound_tok_s_per_gpu[index]),
                 "distinct_experts": None if experts is None else float(experts[index]),
                 "fits": None if most is None else batch <= most,
             }
@@ -113,7 +136,8 @@ class Assessment:
     def figures(self) -> dict[str, Any]:
         """The keys of `lab roofline --json` (contract, section 4); missing is None.
 
-        `max_batch` and `kv_capacity_tokens` are those without draft layers, `…_speculating` with them.
+        `max_batch` and `kv_capacity_tokens` are those without draft layers, `…_speculating` with them;
+        `batch_not_limited` says why there is no largest batch.
         """
         asked, limit, hardware = self.asked, self.limit, self.asked.hardware
         room, drafting = self.room.capacity, self.room_drafting
@@ -160,8 +184,9 @@ class Assessment:
             "memory_fraction": asked.memory_fraction,
             "kv_capacity_tokens": room.kv_tokens if room else None,
             "kv_capacity_tokens_speculating": drafting.capacity.kv_tokens if drafting and drafting.capacity else None,
-            "max_batch": self.room.max_batch,
-            "max_batch_speculating": drafting.max_batch if drafting else None,
+            "max_batch": self.room.figure,
+            "max_batch_speculating": drafting.figure if drafting else None,
+            "batch_not_limited": NOT_LIMITED if self.room.max_batch == math.inf else None,
             "capacity_unknown": self.room.why,
             "draft_tokens": len(asked.acceptance),
             "draft_step_ms": self.draft_ms,
@@ -238,4 +263,4 @@ def _room(asked: Deployment, speculation: bool) -> Room:
         )
     except InputError as error:
         return Room(None, str(error), None if asked.hardware.memory_bytes is None else 0)
-    return Room(found, None, found.max_batch)
+    return Room(found, None, math.inf if found.max_batch is None else found.max_batch)

@@ -17,6 +17,8 @@ from typing import Any
 
 from lab.errors import DiskFullError, InputError
 
+SHOWN_LETTERS = 80  # of a name in a message
+
 
 def write_text(path: Path, text: str) -> None:
     """Replace `path` with `text` in one step; raises DiskFullError or InputError (folder not writable)."""
@@ -103,8 +105,39 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("lever-lab"))
 
 
+def typed_path(text: Path | str) -> Path:
+    """A path as a person wrote it, `~` expanded, whether or not something is there.
+
+    Raises InputError for what nothing can be called (empty, too long, with a NUL character, below the home of an
+    unknown user) and for what may not be looked at.
+    """
+    name = str(text)
+    if not name or "\0" in name:
+        raise InputError(
+            f"{quoted(name)}: {'is empty' if not name else 'holds a NUL character'}; give a name or a path"
+        )
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"{quoted(name)}: there is no such user, or no home folder of theirs") from None
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{quoted(name)}: cannot be looked at ({reason[:1].lower()}{reason[1:]})") from None
+    return path
+
+
+def quoted(text: str) -> str:
+    """A word for a message, in quotes: what cannot be printed is escaped, and of a long one the beginning is shown."""
+    plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:SHOWN_LETTERS])
+    return f"'{plain}'" if len(text) <= SHOWN_LETTERS else f"'{plain}…' ({len(text)} characters)"
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the nearest known word, or the list of what is known."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    """`; did you mean 'x'?` for the nearest known word in whatever case, or the list of what is known."""
+    by_lower = {name.lower(): name for name in sorted(known)}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return f"; did you mean '{by_lower[close[0]]}'?" if close else f"; known: {', '.join(by_lower.values())}"

@@ -6,10 +6,13 @@ that no lever touches.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.records import Trial
 from lab.roofline.step import Bound
+from lab.served_bound import cache_types
 
 MEMORY = ("weights", "experts", "kv", "state")
 MESSAGES = ("all_reduce", "all_to_all", "sends")
@@ -38,7 +41,9 @@ class Gap:
                    measured step is shorter than its bound: then an input is wrong
     asked, running requests asked for, and the server's mean of those that ran
     layers         layers of the model
-    output_tok_s, bound_tok_s, tokens_per_step   measured, its ceiling, and what a sequence gains in a step
+    output_tok_s, tokens_per_step   measured, and what a sequence gains in a step
+    bound_tok_s, plain_bound_tok_s  the ceiling of `output_tok_s`, and what it would be if the verification of drafts
+                   cost nothing: equal without speculation, or where the number of drafts is not known
     note           what a reader of the figures must know, in a sentence; empty: nothing
     """
 
@@ -51,6 +56,7 @@ class Gap:
     parts_ms: dict[str, float]
     output_tok_s: float
     bound_tok_s: float
+    plain_bound_tok_s: float
     tokens_per_step: float
     note: str = ""
 
@@ -72,7 +78,7 @@ class Gap:
 def account(trial: Trial, bound: Bound, verified: Bound | None = None) -> Gap | None:
     """The gap account of a valid trial; None where its batch or throughput is not known.
 
-    bound     of a plain step of the batch and context that ran, and the tokens that it gained (`health.trial_bound`)
+    bound     of a plain step of the batch and context that ran, and the tokens that it gained (`health.plain_bound`)
     verified  of the same step with the drafted tokens verified in it (`health.verified_bound`); None: it does not
               speculate, or how many it drafts is not known, and then their cost is in the unexplained part
     """
@@ -98,35 +104,51 @@ def account(trial: Trial, bound: Bound, verified: Bound | None = None) -> Gap | 
         step_ms=step_ms,
         parts_ms=parts,
         output_tok_s=output_tok_s,
-        bound_tok_s=float(bound.bound_tok_s),
+        bound_tok_s=float((verified or bound).bound_tok_s),
+        plain_bound_tok_s=float(bound.bound_tok_s),
         tokens_per_step=bound.tokens_per_step,
         note=_note(trial, parts, verified),
     )
 
 
 def structural_gap(trial: Trial, bound: Bound) -> str | None:
-    """The finding `structural-gap` in a sentence, where a trial reaches less than STRUCTURAL_SHARE of its nominal
-    bound; None where it reaches more, or where its batch or throughput is not known."""
+    """The finding `structural-gap` of one trial and its nominal bound (`health.trial_bound`) in a sentence; None where
+    there is none, or where its batch or throughput is not known."""
     gap = account(trial, bound)
-    if gap is None or gap.bound_fraction >= STRUCTURAL_SHARE:
+    return None if gap is None else structural([gap])
+
+
+def structural(gaps: Sequence[Gap]) -> str | None:
+    """The finding `structural-gap` of trials of one arm in a sentence of their means, where they reach less than
+    STRUCTURAL_SHARE of their bounds; None where they reach more, or there are none."""
+    if not gaps or (share := _mean(gap.bound_fraction for gap in gaps)) >= STRUCTURAL_SHARE:
         return None
+    tok_s, limit = _mean(gap.output_tok_s for gap in gaps), _mean(gap.bound_tok_s for gap in gaps)
+    step_ms, left_ms = _mean(gap.step_ms for gap in gaps), _mean(gap.unexplained_ms for gap in gaps)
+    running, layer_ms = _mean(gap.running for gap in gaps), _mean(gap.per_layer_ms(UNEXPLAINED) for gap in gaps)
     return (
-        f"{gap.output_tok_s:,.1f} tok/s is {100 * gap.bound_fraction:.1f} % of the {gap.bound_tok_s:,.0f} tok/s that "
-        f"the hardware allows for the {gap.running:.1f} requests that ran: a step takes {gap.step_ms:,.1f} ms, of "
-        f"which reading, arithmetic and messages explain {gap.step_ms - gap.unexplained_ms:,.1f} ms; "
-        f"{gap.per_layer_ms(UNEXPLAINED):.3g} ms of each layer go elsewhere: find what is in the way before any lever"
+        f"{tok_s:,.1f} tok/s is {100 * share:.1f} % of the {limit:,.0f} tok/s that the hardware allows for the "
+        f"{running:.1f} requests that ran: a step takes {step_ms:,.1f} ms, of which reading, arithmetic and messages "
+        f"explain {step_ms - left_ms:,.1f} ms; {layer_ms:.3g} ms of each layer go elsewhere: find what is in the way "
+        "before any lever"
     )
 
 
+_mean = statistics.fmean
+
+
 def _note(trial: Trial, parts: dict[str, float], verified: Bound | None) -> str:
+    said = []
+    if doubt := cache_types(trial.launch.effective).doubt:
+        said.append(f"the type of the cache is {doubt}: its part may be another")
     if parts[UNEXPLAINED] < 0:
-        return (
+        said.append(
             f"the measured step is {-parts[UNEXPLAINED]:,.2f} ms shorter than its bound, which cannot be: an input is "
             f"wrong; check in this order: {INPUTS}"
         )
-    if verified is None and trial.launch.effective.get("speculative"):
-        return (
+    elif verified is None and trial.launch.effective.get("speculative"):
+        said.append(
             "the server speculates and does not say how many tokens it drafts: what their verification costs is in the "
             "unexplained part"
         )
-    return ""
+    return "; ".join(said)

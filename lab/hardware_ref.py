@@ -23,10 +23,14 @@ KEY = "hardware"
 
 
 class HardwareRef(Strict):
-    """What serves: a key of the hardware catalogue, or a YAML file with one entry, and how many of it there are."""
+    """What serves: a key of the hardware catalogue, or a YAML file with one entry, and how many of it there are.
+
+    An arm whose flags need more than `count` is refused; a server that says it uses more is a finding of its row; where
+    the server does not say, `count` are its GPUs in tok_s_per_gpu.
+    """
 
     gpu: str
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, le=100_000)
 
 
 def named(document: Document, value: str | dict[str, Any], folder: Path) -> Hardware | None:

@@ -14,8 +14,8 @@ from lab.errors import LabError
 from lab.records import Trial
 from lab.roofline.hardware import Hardware
 from lab.roofline.model import Model
-from lab.roofline.step import Bound, bound
-from lab.served import layout_of
+from lab.roofline.step import Bound
+from lab.served_bound import cache_types, served_bound
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,40 @@ def health(trials: Sequence[Trial], hardware: Hardware | None) -> Health:
 
 
 def trial_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
-    """The memory bound for the batch and context that ran, speculation included; None where a part is unknown."""
+    """The nominal bound for the batch and context that ran: with the tokens that speculation gained, and with what the
+    verification of its drafts costs where their number is known; None where a part is unknown.
+
+    A cache type that the server does not prove is taken as asked, else as usual (`served_bound.cache_types`).
+    """
+    return verified_bound(trial, hardware) or plain_bound(trial, hardware)
+
+
+def plain_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
+    """`trial_bound` of a step that verifies no drafts, although it gains their tokens: what drafting costs is the
+    difference of both."""
     context = trial.metrics["mean_context_tokens"]
     return _bound_that_ran(trial, hardware, context) if context else None
 
 
 def verified_bound(trial: Trial, hardware: Hardware | None) -> Bound | None:
     """`trial_bound` with the drafted tokens in the step: they touch experts, travel and compute; None where the server
-    does not speculate, or does not say how many tokens it drafts."""
-    facts, context = trial.launch.effective, trial.metrics["mean_context_tokens"]
-    drafted = facts.get("speculative_tokens")
-    if not facts.get("speculative") or not drafted or not context:
+    does not speculate, or nothing tells how many tokens it drafts."""
+    context, drafted = trial.metrics["mean_context_tokens"], drafted_per_step(trial)
+    if drafted is None or not context:
         return None
-    return _bound_that_ran(trial, hardware, context, drafted)
+    return _bound_that_ran(trial, hardware, context, draft_tokens=drafted)
 
 
 def hard_bound_tok_s(trial: Trial, hardware: Hardware | None) -> float | None:
     """What no server can exceed at the batch that ran, with every unknown input at its cheapest; None where memory is
     no limit or a part is unknown.
 
-    The last-level cache spares each step what it can hold, and where the workload shares prefixes the cache of the
-    context may be read once for all sequences, so it counts nothing.
+    A cache type that is not proven counts as the smallest that any engine could hold, drafts as routed like the token
+    before them. The last-level cache spares each step what it can hold, and where the workload shares prefixes the
+    cache of the context may be read once for all sequences, so it counts nothing.
     """
     context = 0.0 if trial.prompts.get("reuse") else trial.metrics["mean_context_tokens"]
-    limit = _bound_that_ran(trial, hardware, context) if context is not None else None
+    limit = _bound_that_ran(trial, hardware, context, proven=True) if context is not None else None
     return limit.bound_hard_tok_s if limit else None
 
 
@@ -97,43 +107,30 @@ def _admitted(trial: Trial) -> float:
     return trial.concurrency if cap is None else min(trial.concurrency, cap)
 
 
-def bound_at(
-    trial: Trial,
-    hardware: Hardware,
-    batch: float,
-    context: float,
-    tokens_per_step: float = 1.0,
-    draft_tokens: int = 0,
-) -> Bound | None:
-    """The bound of a trial's model, layout and KV type at any batch and context; None where a part is unknown, or this
-    hardware could not serve it so."""
-    model = Model.from_record(trial.launch.record["model"])
-    facts = trial.launch.effective
-    layout = layout_of(facts, mixture=model.experts is not None)
-    if layout is None or facts.get("kv_dtype_k") is None or facts.get("kv_dtype_v") is None:
-        return None
+def bound_at(trial: Trial, hardware: Hardware, batch: float, context: float, **inputs: Any) -> Bound | None:
+    """The bound of a trial's model, layout and cache at any batch and context (`inputs`: as `served_bound` takes them);
+    None where a part is unknown, or this hardware could not serve it so."""
     try:
-        return bound(
-            model,
-            hardware,
-            layout,
-            batch,
-            context,
-            kv_dtype_k=facts["kv_dtype_k"],
-            kv_dtype_v=facts["kv_dtype_v"],
-            shared_prefix=0.0,
-            tokens_per_step=tokens_per_step,
-            draft_tokens=draft_tokens,
-        )
+        return served_bound(trial.launch.effective, model_of(trial), hardware, batch, context, **inputs)
     except LabError:
         return None
 
 
-def _bound_that_ran(trial: Trial, hardware: Hardware | None, context: float, draft_tokens: int = 0) -> Bound | None:
+def model_of(trial: Trial) -> Model:
+    """The model that the trial's launch served."""
+    return Model.from_record(trial.launch.record["model"])
+
+
+def cache_words(trial: Trial) -> str:
+    """The cache types that its bound takes, and how they are known: `fp8 (asked, not proven)`."""
+    return cache_types(trial.launch.effective).words(model_of(trial))
+
+
+def _bound_that_ran(trial: Trial, hardware: Hardware | None, context: float, **inputs: Any) -> Bound | None:
     batch, gained = trial.server["running"], tokens_per_step(trial)
     if not batch or hardware is None or gained is None:
         return None
-    return bound_at(trial, hardware, batch, context, gained, draft_tokens)
+    return bound_at(trial, hardware, batch, context, tokens_per_step=gained, **inputs)
 
 
 def tokens_per_step(trial: Trial) -> float | None:
@@ -146,3 +143,16 @@ def tokens_per_step(trial: Trial) -> float | None:
     if length := trial.metrics.get("acceptance_length"):
         return length
     return None if trial.launch.effective.get("speculative") else 1.0
+
+
+def drafted_per_step(trial: Trial) -> float | None:
+    """Drafted tokens that a sequence has verified in a step: the mean by the server's counters (a drafter by n-gram
+    does not fire in every step), else as many as were configured; None where it does not speculate, or neither is
+    shown."""
+    facts, delta = trial.launch.effective, trial.server["delta"]
+    if not facts.get("speculative"):
+        return None
+    drafted, emitted, accepted = (delta.get(name) for name in ("draft_tokens", "output_tokens", "draft_accepted"))
+    if drafted is not None and emitted and accepted is not None and emitted > accepted:
+        return drafted / (emitted - accepted)
+    return facts.get("speculative_tokens") or None

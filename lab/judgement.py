@@ -14,17 +14,19 @@ from lab import retry
 from lab.accuracy.gate import gate, state
 from lab.audit import Code
 from lab.audit.repeats import not_counterbalanced
-from lab.audit.theory import prediction_missed, sign_missed
-from lab.campaign import CONTROL, GOODPUT, TOK_S_PER_GPU, Accuracy, Passes, Rule
+from lab.audit.theory import prediction_missed
+from lab.campaign import CONTROL, Accuracy, Passes, Rule
 from lab.context import ACCURACY_CODES, Audited, accuracy_record, audit_run
 from lab.effects import guard, judged, matched_effect, traded
 from lab.errors import InputError
 from lab.files import write_json
-from lab.health import hardware_of, health, predicted_effect_pct
+from lab.health import hardware_of
+from lab.metrics import GOODPUT, TOK_S_PER_GPU
 from lab.plan import LeverPlan, load_levers
 from lab.records import JUDGED, NEVER_JUDGED, SEARCH, Launch
+from lab.row_bounds import PREDICTED_METRIC, RowBounds, row_bounds
 from lab.row_codes import invalidating, names, recurring_of_launches, recurring_warnings, withdrawing
-from lab.row_figures import adjust, drifts, gap_closed_pct, interval, mean, proof, with_throughput
+from lab.row_figures import adjust, drifts, gap_closed_pct, interval, mean, proof
 from lab.runs import Run
 from lab.stats.compare import Effect
 from lab.verdict import Evidence, Verdict, decide
@@ -176,9 +178,8 @@ class _Judge:
             guards={key: guard(self.audited, name, key, rule) if measured else "unknown" for key in rule.guards},
         )
         verdict = decide(evidence, self.looked_at)
-        mine, theirs = (health(with_throughput(side), self.hardware) for side in (valid, controls))
-        predicted = predicted_effect_pct(*([e.trial for e in side] for side in (valid, controls)), self.hardware)
-        codes = self._codes(evidence, treatment, valid, controls, launches, predicted)
+        bounds = row_bounds(valid, controls, self.hardware)
+        codes = self._codes(evidence, treatment, valid, controls, launches, bounds.predicted_pct)
         return {
             "campaign": self.run.name,
             "run_id": self.run.run_id,
@@ -198,13 +199,10 @@ class _Judge:
             "launches": measured.launches if measured else len(valid) + len(controls) if launches else 0,
             "passes": len({launch.pass_number for launch in launches}),
             "screened": len(valid) == 1,
-            "bound_tok_s": mine.bound_tok_s,
-            "bound_fraction": mine.bound_fraction,
-            "bound_fraction_control": theirs.bound_fraction if launches else None,
-            "predicted_effect_pct": predicted,
+            **bounds.figures(bool(launches)),
             "accuracy": evidence.accuracy,
             "codes": codes,
-            "findings": self._findings(verdict, measured, predicted, codes, launches),
+            "findings": self._findings(verdict, measured, bounds, codes, launches),
             "guards": evidence.guards,
             "proof": proof(launches),
             "simulated": self.run.campaign.get("simulated", False),
@@ -225,7 +223,8 @@ class _Judge:
         """Invalidating and warning codes that recurred, those that took a figure away, and those of whole launches."""
         orders = [[entry.trial.launch.record["order"] for entry in side] for side in (valid, controls)]
         measured = evidence.judged.effect if evidence.judged else None
-        of_the_row = (not_counterbalanced(*orders), prediction_missed(measured, predicted))
+        missed = prediction_missed(measured, predicted) if self.rule.metric == PREDICTED_METRIC else None
+        of_the_row = (not_counterbalanced(*orders), missed)
         codes = [
             *evidence.invalid,
             *recurring_warnings(treatment),
@@ -253,7 +252,7 @@ class _Judge:
         self,
         verdict: Verdict,
         measured: Effect | None,
-        predicted: float | None,
+        bounds: RowBounds,
         codes: Sequence[str],
         launches: Sequence[Launch],
     ) -> list[str]:
@@ -261,11 +260,12 @@ class _Judge:
         told = {
             "drift": drifts(measured),
             "throttled": "throttled" in codes,
-            "expected-sign-missed": sign_missed(measured, predicted),
             "first-launch": first,
             "launch-died": any(launch.record["state"] == "died" for launch in launches),
         }
-        return [*verdict.findings, *(name for name, true in told.items() if true)]
+        named = self.run.campaign["file"].get("hardware")
+        roofline = bounds.findings(measured, self.rule.metric, launches, named)
+        return [*verdict.findings, *(name for name, true in told.items() if true), *roofline]
 
     def _failure(self, lever: LeverPlan, arm: str, launches: Sequence[Launch]) -> str | None:
         """Why the arm never lived, or could not be launched in a pass although it was tried again."""

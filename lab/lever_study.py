@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab import retry, views
+from lab import expectations, retry, views
 from lab.campaign import BASELINE, CONTROL, Arm, Campaign
 from lab.engines import get as get_engine
 from lab.errors import InputError, LabError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lab.levers import Lever
+    from lab.predictions import Prediction
 
 # A candidate of a search gets this share of the campaign's window: it is only ranked, never judged.
 SEARCH_WINDOW_SHARE = 0.5
@@ -61,6 +62,7 @@ class Study:
             lines += [
                 f"**{self.lever.title}.** {self.lever.mechanism}",
                 f"**Predicted.** {self.lever.predicted}.",
+                *(f"**Roofline expects.** {one}." for one in self.expected()),
                 f"**Backfires.** {self.lever.backfires}.",
             ]
         lines.append(
@@ -69,6 +71,15 @@ class Study:
             f"up to {rule.passes.max} passes."
         )
         return "\n\n".join(lines)
+
+    def expected(self) -> list[Prediction]:
+        """What the roofline expects of each treatment: as the run's plan holds it, before any launch; without a run,
+        for hardware that the campaign file names."""
+        if self.lever is None:
+            return []
+        if self.record is None:
+            return expectations.expected(self.campaign, self.engine, self.lever)
+        return expectations.noted(self.plan.arms) if self.plan else []
 
     def run(self) -> Study:
         """Measure what this lever owes: its part of a pass, or by hand a block of its own (control, treatment,
@@ -173,6 +184,8 @@ class Study:
             prepared = prepare(self.campaign, [self.name] if self.lever else [], 1)
             self.record = create_run(prepared, results_folder(), "block")
             self.pass_number = 1
+            for one in self.expected():
+                print(f"roofline expects: {one}")
             try:
                 if self.lever is None or not prepared.levers[0].not_applicable:
                     self._measure_block(progress)

@@ -17,7 +17,9 @@ import requests
 from lab import load, observe
 from lab.accuracy.probe import probe
 from lab.campaign import Arm, Campaign, Window
-from lab.engines.base import ArmFailed, Engine, Failure, Server
+from lab.engines.base import ArmFailed, Engine, Failure
+from lab.engines.server import Server
+from lab.expectations import devices_named
 from lab.files import digest, sha256_file, write_json
 from lab.hosts import marked_processes
 from lab.levers.base import Lever
@@ -92,6 +94,7 @@ def measure(run: Run, campaign: Campaign, engine: Engine, task: Task, progress: 
         "accuracy": None,
         "exit": None,
         "machine": observe.describe_machine(gpus),
+        "gpus_named": devices_named(campaign),
         "trials": [],
     }
     # Runs of two results folders may begin in the same second: the path tells their processes apart.
@@ -201,6 +204,7 @@ def _measure_trials(
         workload = campaign.workloads[owed.workload]
         trial_folder = folder / "trials" / owed.name
         progress(f"{task.arm.name}: {owed.workload} at C={owed.concurrency}")
+        server.reset_cache()
         sections = measure_trial(
             server,
             workload,

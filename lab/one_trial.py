@@ -18,7 +18,7 @@ from lab.files import make_folder
 from lab.load import kinds, tokenizer
 
 if TYPE_CHECKING:
-    from lab.engines.base import Server
+    from lab.engines.server import Server
     from lab.observe.gpus import Gpus
     from lab.observe.timeline import IdleLook
     from lab.workloads import Workload

@@ -45,12 +45,14 @@ def outlook(
     launches: Sequence[Launch],
     launch_cv_pct: float | None = None,
     predicted_pct: Mapping[str, float | None] | None = None,
+    over_budget: bool = False,
 ) -> Outlook:
-    """Of the `levers` that are still open, after `launches`; predicted_pct: by lever, where something is predicted."""
+    """Of the `levers` that are still open, after `launches`; predicted_pct: by lever, where something is predicted;
+    over_budget: as if the campaign had no budget."""
     start, trial = launch_parts(campaign, launches)
     arms = sum(len(lever.arms) for lever in levers)
     seconds = (arms + 1) * (start + trial + NOTEBOOK_SECONDS)
-    left = _hours_left(campaign, launches)
+    left = None if over_budget else _hours_left(campaign, launches)
     fit = passes - pass_number + 1
     if left is not None:
         fit = min(fit, max(0, math.floor(left * 3600 / seconds)))

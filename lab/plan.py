@@ -160,7 +160,7 @@ def launch_parts(campaign: Campaign, past: Sequence[Launch] = (), longest: bool 
 def estimate(
     campaign: Campaign, levers: Sequence[LeverPlan], passes: int, past: Sequence[Launch] = (), longest: bool = False
 ) -> Estimate:
-    """Launches, seconds and bytes of a whole run of `passes` passes, summary included.
+    """Launches, seconds and bytes of a whole run of `passes` passes, summary and roofline included.
 
     `past`: launches of this campaign on record; their median overhead replaces the assumed one. `longest`: every start
     and drain takes all that the limits allow.
@@ -172,7 +172,7 @@ def estimate(
     searches = sum(lever.searches for lever in measured)
     levels = sum(len(workload.concurrency) for workload in campaign.workloads.values())
     sweeps = (treatments + 1) * (levels - 1)
-    notebooks = passes * (len(measured) + 1) + 1 + len(levers) + 2
+    notebooks = passes * (len(measured) + 1) + 1 + len(levers) + 3
     seconds = (
         judged_launches * (start + trial)
         + searches * (start + trial / 2)

@@ -18,11 +18,13 @@ from lab import engines, observe, plan
 from lab.campaign import PROJECT, Arm, Campaign
 from lab.engines.base import Engine
 from lab.errors import InputError, say
+from lab.expectations import check_devices, with_predictions
 from lab.files import digest, make_folder
 from lab.levers import Lever, resolve
 from lab.observe import bandwidth
 from lab.plan import LeverPlan
 from lab.records import utc_now
+from lab.roofline.hardware import Hardware
 from lab.roofline.model import Model
 from lab.runs import Run
 from lab.secrets import redacted
@@ -67,6 +69,7 @@ def prepare(campaign: Campaign, only: Sequence[str] | None = None, passes: int |
         plans.append(planned)
         arms += treatments
     _check_arms(campaign, engine, arms)
+    check_devices(campaign, arms)
     return Prepared(campaign, engine, model, plans, passes or campaign.rule.passes.max)
 
 
@@ -85,9 +88,11 @@ def plan_lever(lever: Lever, engine: Engine, model: Model, control: Arm) -> Leve
 
 
 def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
-    """Find out what serves and open the run folder; `mode`: campaign (by `lab run`) or block (by hand)."""
+    """Find out what serves, and what is expected of every arm, and open the run folder; `mode`: campaign (by `lab run`)
+    or block (by hand)."""
     campaign = prepared.campaign
     make_folder(results)
+    hardware = _hardware(prepared)
     record = {
         "file": redacted(campaign.dump()),
         "path": str(campaign.document.path),
@@ -95,7 +100,7 @@ def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
         "rule_digest": campaign.rule.digest(),
         "created_at": utc_now(),
         "simulated": prepared.engine.simulated,
-        "hardware": _hardware(prepared),
+        "hardware": None if hardware is None else asdict(hardware),
         "machine": observe.describe_machine(),
         "model": asdict(prepared.model),
         "engine": prepared.engine.build(campaign.control),
@@ -103,11 +108,12 @@ def create_run(prepared: Prepared, results: Path, mode: str) -> Run:
         "git": _git(),
     }
     expected = plan.estimate(campaign, prepared.levers, prepared.passes)
-    return Run.create(results, record, plan.dump(prepared.levers, prepared.passes, mode, expected))
+    levers = with_predictions(campaign, prepared.engine, prepared.model, hardware, prepared.levers)
+    return Run.create(results, record, plan.dump(levers, prepared.passes, mode, expected))
 
 
-def _hardware(prepared: Prepared) -> dict[str, Any] | None:
-    """The record of what serves: what the file names, else the GPUs of this machine, else its processors, measured.
+def _hardware(prepared: Prepared) -> Hardware | None:
+    """What serves: what the file names, else the GPUs of this machine, else its processors, measured.
 
     None, and so no bound: a simulated server, which runs on no hardware, and GPUs that the catalogue does not know.
     """
@@ -115,11 +121,11 @@ def _hardware(prepared: Prepared) -> dict[str, Any] | None:
     if engine.simulated:
         return None
     if (hardware := campaign.named_hardware()) is not None:
-        return asdict(hardware)
+        return hardware
     if engine.leaves_gpus_alone:
-        return asdict(bandwidth.probe())
+        return bandwidth.probe()
     try:
-        return asdict(hardware_here(observe.local_gpus({**os.environ, **campaign.control.env})))
+        return hardware_here(observe.local_gpus({**os.environ, **campaign.control.env}))
     except InputError as error:
         say(f"lab: {error}; this run has no bound")
         return None

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lab.campaign import TOK_S_PER_GPU
 from lab.files import digest, dumps, explain_os_error, read_json, sha256_file, sha256_text, write_json, write_text
+from lab.metrics import TOK_S_PER_GPU
 
 SCHEMA = 1
 OPENING, TREATMENT, CLOSING, RESUMED, SEARCH = "opening", "treatment", "closing", "resumed", "search"
@@ -85,12 +85,12 @@ class Trial:
     def value(self, metric: str) -> float | None:
         """A metric by any name that a rule may use; None when it is missing.
 
-        `kv_tokens` and the number of GPUs behind `tok_s_per_gpu` are what the server said.
+        `kv_tokens` and the number of GPUs behind `tok_s_per_gpu` are what the server said (see `Launch.gpus`).
         """
         if metric == "kv_tokens":
             return self.launch.effective.get("kv_tokens")
         if metric == TOK_S_PER_GPU:
-            whole, gpus = self.metrics.get("output_tok_s"), self.launch.effective.get("gpus")
+            whole, gpus = self.metrics.get("output_tok_s"), self.launch.gpus
             return whole / gpus if whole is not None and gpus else None
         return self.metrics.get(metric)
 
@@ -127,6 +127,11 @@ class Launch:
     def effective(self) -> dict[str, Any]:
         """What the server said of itself: key → value (the sources stay in the record)."""
         return {key: fact["value"] for key, fact in self.record["effective"].items()}
+
+    @property
+    def gpus(self) -> int | None:
+        """Devices that serve: as the server says, else as many as the campaign file names; None where neither does."""
+        return self.effective.get("gpus") or self.record.get("gpus_named")
 
     @cached_property
     def trials(self) -> list[Trial]:

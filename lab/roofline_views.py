@@ -15,11 +15,12 @@ from lab.campaign import CONTROL, Campaign
 from lab.errors import InputError
 from lab.files import write_text
 from lab.gap import UNEXPLAINED, Gap, account, structural_gap
-from lab.health import bound_at, hardware_of, trial_bound, verified_bound
+from lab.health import bound_at, cache_words, hardware_of, plain_bound, trial_bound, verified_bound
 from lab.judgement import judge
 from lab.records import JUDGED, NEVER_JUDGED, Trial, utc_now
 from lab.roofline.step import Bound
 from lab.runs import Run, pick_run, results_folder
+from lab.server_model import analytic
 from lab.suspects import Case, Suspect, ranked
 
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ WIDTH = 120
 """Columns of a ranking in a terminal."""
 LOADS = tuple(2**power for power in range(11))
 """Requests that run at once, along the bound's curve: 1 to 1,024."""
+NOTHING_VALID = "The control has no valid judged trial, so there is no step to take apart"
 
 
 def shares(run: Run) -> pandas.DataFrame:
-    """One row per believed trial: asked, ran, throughput, its bound and the share of it, and whether that is a
-    structural gap."""
+    """One row per believed trial: asked, ran, throughput, the cache type that its bound takes and how it is known, the
+    bound and the share of it, and whether that is a structural gap."""
     import pandas
 
     hardware, rows = hardware_of(run.campaign["hardware"]), []
@@ -47,6 +49,7 @@ def shares(run: Run) -> pandas.DataFrame:
                 "asked": trial.concurrency,
                 "running": trial.server["running"],
                 "output_tok_s": value,
+                "cache": cache_words(trial),
                 "bound_tok_s": limit and limit.bound_tok_s,
                 "bound_fraction": value / limit.bound_tok_s if limit and value else None,
                 "structural_gap": structural_gap(trial, limit) is not None if limit else None,
@@ -80,7 +83,7 @@ def gaps(run: Run) -> pandas.DataFrame:
 def gap_of(run: Run, trial: Trial) -> Gap | None:
     """The gap account of one trial of the run; None where its bound is not known."""
     hardware = hardware_of(run.campaign["hardware"])
-    limit = trial_bound(trial, hardware)
+    limit = plain_bound(trial, hardware)
     return account(trial, limit, verified_bound(trial, hardware)) if limit else None
 
 
@@ -108,9 +111,12 @@ class Ranking:
 def suspects(run: Run, arm: str = CONTROL) -> Ranking:
     """What may fill the gap of an arm's last judged trial, with the evidence for and against it.
 
-    Empty where the bound of that trial is not known; raises InputError where the arm has none.
+    Empty where the bound of that trial is not known, or nothing of the control may be believed; raises InputError for
+    another arm without a valid judged trial.
     """
     trial = last_judged(run, arm)
+    if trial is None:
+        return Ranking([], NOTHING_VALID)
     gap, limit = gap_of(run, trial), trial_bound(trial, hardware_of(run.campaign["hardware"]))
     if gap is None or limit is None:
         return Ranking([], _unbound(trial))
@@ -121,15 +127,16 @@ def suspects(run: Run, arm: str = CONTROL) -> Ranking:
 
 
 def roof_picture(run: Run) -> Figure:
-    """FLOP/s over FLOPs per byte: the trials under the roof of one device."""
+    """FLOP/s over FLOPs per byte: the trials under the roof of one device, and where their servers' own cost models
+    place them."""
     from lab.report import roofline_plots
 
     hardware = hardware_of(run.campaign["hardware"])
     if hardware is None:
         return roofline_plots.unknown("The hardware of this run is not known, so it has no roof")
-    points = []
+    points, theirs = [], []
     for trial in _believed(run):
-        limit, gap = verified_bound(trial, hardware) or trial_bound(trial, hardware), gap_of(run, trial)
+        limit, gap = trial_bound(trial, hardware), gap_of(run, trial)
         if limit is not None and limit.flops_per_step is not None and gap is not None:
             points.append(
                 {
@@ -138,15 +145,21 @@ def roof_picture(run: Run) -> Figure:
                     "flop_s": 1e3 * limit.flops_per_step / gap.step_ms,
                 }
             )
-    figure = roofline_plots.roof(points, hardware.memory_bandwidth_bytes_s, hardware.peak_flops_s, hardware.name)
+        if (own := analytic(trial)) is not None:
+            theirs.append({**_named(trial), "flop_per_byte": own.flop_per_byte, "flop_s": own.flop_s})
+    figure = roofline_plots.roof(
+        points, hardware.memory_bandwidth_bytes_s, hardware.peak_flops_s, hardware.name, theirs
+    )
     return views.noted(figure, run)
 
 
 def waterfall_picture(run: Run, arm: str = CONTROL) -> Figure:
-    """Where a step of an arm's last judged trial goes; raises InputError where it has none."""
+    """Where a step of an arm's last judged trial goes; see `suspects`."""
     from lab.report import roofline_plots
 
     trial = last_judged(run, arm)
+    if trial is None:
+        return roofline_plots.unknown(NOTHING_VALID)
     gap = gap_of(run, trial)
     if gap is None:
         return roofline_plots.unknown(_unbound(trial))
@@ -168,12 +181,13 @@ def pareto_picture(run: Run) -> Figure:
     return views.noted(roofline_plots.pareto(points, _curve(run, trials), label), run)
 
 
-def last_judged(run: Run, arm: str) -> Trial:
-    """The last valid judged trial of an arm; raises InputError, with the arms that have one, where there is none."""
+def last_judged(run: Run, arm: str) -> Trial | None:
+    """The last valid judged trial of an arm; None where the control has none, as in a run that it could not open.
+    Raises InputError for another arm without one, with those that have one."""
     found = {trial.launch.arm: trial for trial in _believed(run) if trial.purpose == JUDGED and trial.launch.ok}
-    if arm not in found:
+    if arm not in found and arm != CONTROL:
         raise InputError(f"{run.path}: '{arm}' has no valid judged trial; these have: {', '.join(found) or 'none'}")
-    return found[arm]
+    return found.get(arm)
 
 
 class RooflineView:

@@ -13,6 +13,7 @@ from lab.campaign import Campaign
 from lab.files import write_text
 from lab.judgement import judge
 from lab.plan import load_levers
+from lab.prediction_table import PredictionTable, predictions
 from lab.records import utc_now
 from lab.runs import Run, pick_run, results_folder
 
@@ -31,6 +32,10 @@ class Summary:
     def verdicts(self) -> views.Table:
         """One row per treatment, judged from the records as they stand."""
         return views.Table(judge(self.run).rows, views.heading(self.run))
+
+    def predictions(self) -> PredictionTable:
+        """What the roofline expected of each treatment, before and at the batches that ran, against the measurement."""
+        return PredictionTable(predictions(self.run))
 
     def trials(self) -> pandas.DataFrame:
         """Every trial of the run."""

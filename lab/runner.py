@@ -31,7 +31,9 @@ from lab.resume import check_build, resumable, same_plan
 from lab.runs import Run, results_folder
 
 NOTEBOOKS = PROJECT / "notebooks"
-SUMMARY = "90_summary"
+SUMMARY, ROOFLINE = "90_summary", "91_roofline"
+# Notebooks of a whole run, by the folder that keeps them; they measure nothing.
+OF_THE_RUN = {"summary": SUMMARY, "roofline": ROOFLINE}
 # Kernel start, imports and pictures on a slow disk, beside what the launches themselves may take.
 NOTEBOOK_LIMIT_SECONDS = 300
 PUBLISH_LIMIT_SECONDS = 300
@@ -163,9 +165,10 @@ class _Runner:
             self.run.launches(),
             statistics.median(spreads) if spreads else None,
             predicted,
+            self.over_budget,
         )
         say(describe(seen))
-        if seen.passes_left or self.over_budget or pass_number <= self.campaign.rule.passes.min:
+        if seen.passes_left or pass_number <= self.campaign.rule.passes.min:
             return True
         say("budget.hours is spent; levers that are still open stay inconclusive, give them more hours in a new run")
         return False
@@ -221,13 +224,13 @@ class _Runner:
         self.run.note_notebook_failure(step.lever, problem)
 
     def _show(self) -> None:
-        """Judge, then execute each notebook once more from records, and the summary last."""
+        """Judge, then execute each notebook once more from records, and those of the whole run."""
         judgement.write(self.run, judgement.judge(self.run))
         shown = [(BASELINE, plan.BASELINE_NOTEBOOK)] + [(lever.name, lever.notebook) for lever in self.levers]
-        say(f"showing {len(shown)} notebooks and the summary")
+        say(f"showing {len(shown)} notebooks, the summary and the roofline")
         pool = ThreadPoolExecutor(os.cpu_count())  # side by side: nothing is measured any more
         try:
-            problems = list(pool.map(lambda pair: self._show_one(*pair), [*shown, ("summary", SUMMARY)]))
+            problems = list(pool.map(lambda pair: self._show_one(*pair), [*shown, *OF_THE_RUN.items()]))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             self.notebooks.stop()
@@ -236,7 +239,7 @@ class _Runner:
 
     def _show_one(self, lever: str, notebook: str) -> str | None:
         target = self.run.lever_folder(lever) / "executed.ipynb"
-        parameters = {} if notebook == SUMMARY else {"measure": False}
+        parameters = {} if notebook in OF_THE_RUN.values() else {"measure": False}
         problem = self._execute(lever, notebook, target, "DONE", parameters)
         if problem is None:
             write_html(target)

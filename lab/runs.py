@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lab.campaign import PROJECT, RESERVED_CAMPAIGNS
+from lab.campaign import CAMPAIGN_NAME, PROJECT, RESERVED_CAMPAIGNS
 from lab.errors import InputError
-from lab.files import explain_os_error, read_json, sha256_file, write_json
+from lab.files import explain_os_error, quoted, read_json, sha256_file, write_json
 from lab.records import SCHEMA, Launch, utc_now
 
 
@@ -135,6 +136,8 @@ def results_folder() -> Path:
 def runs(results: Path, campaign: str | None = None) -> list[Run]:
     """All runs below `results` (or of one campaign), the one touched last at the end."""
     names = [campaign] if campaign else [p.name for p in results.glob("*") if p.is_dir()]
+    if campaign and not re.fullmatch(CAMPAIGN_NAME, campaign):
+        return []
     paths = [
         path
         for name in names
@@ -158,7 +161,7 @@ def pick_run(results: Path, campaign: str | None = None, run_id: str | None = No
     if run_id:
         found = [run for run in found if run.run_id == run_id]
     if not found:
-        what = f"run {run_id}" if run_id else f"run of campaign '{campaign}'" if campaign else "run"
+        what = f"run {run_id}" if run_id else f"run of campaign {quoted(campaign)}" if campaign else "run"
         known = sorted({f"{run.name}/{run.run_id}" for run in runs(results)}) or ["none yet"]
         raise InputError(f"{results}: there is no {what}; known: {', '.join(known[-8:])}")
     return found[-1]

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.campaign import CONTROL, HIGHER_IS_BETTER, Rule, Window
+from lab.campaign import CONTROL, Rule, Window
 from lab.health import bound_at, hardware_of, trial_bound
 from lab.judgement import judge
+from lab.metrics import HIGHER_IS_BETTER
 from lab.records import NEVER_JUDGED
 from lab.runs import Run
 

@@ -18,11 +18,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from lab.errors import InputError
-from lab.files import suggest
+from lab.files import SHOWN_LETTERS, quoted, suggest
 
 Location = tuple[str | int, ...]
 ModelType = TypeVar("ModelType", bound=BaseModel)
 DEEPEST = 30  # levels of nesting; a campaign file has six
+MOST_VALUES = 20_000  # aliases of aliases expand without end
+LONGEST_PATH = 255  # letters of one in a message
+MOST_DIGITS = 20  # of a whole number: seeds have as many
 _MAPPING_TAG, _SEQUENCE_TAG = "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -40,14 +43,16 @@ class Document:
         known = location
         while known and known not in self.lines:
             known = known[:-1]
-        dotted = ".".join(str(part) for part in location)
+        dotted = ".".join(_printable(_short(str(part))) for part in location)
         where = f"{self.path}:{self.lines.get(known, 1)}"
         return InputError(f"{where}: {dotted}: {message}" if dotted else f"{where}: {message}")
 
     def validate(self, model: type[ModelType], data: Any, location: Location = ()) -> ModelType:
         """`data` as an instance of `model`; raises InputError for the first thing that is wrong."""
         if not isinstance(data, dict):
-            raise self.error(location, f"expected a mapping of {', '.join(model.model_fields)}, got {data!r}")
+            raise self.error(
+                location, f"expected a mapping of {', '.join(model.model_fields)}, got {_short(repr(data))}"
+            )
         try:
             return model.model_validate(data)
         except ValidationError as error:
@@ -67,7 +72,7 @@ class Document:
         if first["type"] == "missing" or full in self.lines or place not in self.lines:
             return None
         types = [str(p["loc"][-1]).partition("[")[0] for p in problems if location + tuple(p["loc"])[:-1] == place]
-        return place, f"none of {', '.join(types)} fits, got {first['input']!r}"
+        return place, f"none of {', '.join(types)} fits, got {_short(repr(first['input']))}"
 
 
 def load(path: Path) -> Document:
@@ -75,13 +80,14 @@ def load(path: Path) -> Document:
     try:
         text = path.read_text()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; name a campaign file such as experiments/local.yaml") from None
+        shown = _short(str(path), LONGEST_PATH)
+        raise InputError(f"{shown}: no such file; name a campaign file such as experiments/local.yaml") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except RecursionError:
-        raise InputError(f"{path}: is nested too deeply to be a campaign") from None
+        raise InputError(f"{path}: is nested too deeply; it should have a few levels") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -97,12 +103,17 @@ def _construct(node: yaml.Node, location: Location, document: Document) -> Any:
     document.lines[location] = node.start_mark.line + 1
     if len(location) > DEEPEST:
         raise document.error(location[:1], "is nested too deeply; does it hold itself?")
+    if len(document.lines) > MOST_VALUES:
+        raise document.error(location[:1], f"with it the file holds more than {MOST_VALUES:,} values; does it repeat?")
     if not isinstance(node, yaml.ScalarNode) and node.tag not in (_MAPPING_TAG, _SEQUENCE_TAG):
         raise document.error(location, f"the tag {node.tag} has no meaning here; remove it")
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
+            if not isinstance(key_node, yaml.ScalarNode):
+                line = key_node.start_mark.line + 1
+                raise document.error(location, f"line {line} has a list or mapping as its key; a key is a word")
+            key = key_node.value
             document.lines[(*location, key)] = key_node.start_mark.line + 1
             if key in result:
                 raise document.error((*location, key), "this key stands here twice; remove one")
@@ -114,13 +125,15 @@ def _construct(node: yaml.Node, location: Location, document: Document) -> Any:
     try:
         value = yaml.SafeLoader("").construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
-        reason = getattr(error, "problem", None) or str(error)
-        raise document.error(location, f"'{node.value}' cannot be read: {reason}") from None
-    if not isinstance(value, str):
-        return value
-    expanded = _expand(value, location, document)
-    plain = getattr(node, "style", None) is None and _VARIABLE.fullmatch(value)
-    return _number(expanded) if plain else expanded
+        reason = getattr(error, "problem", None) or str(error).partition(";")[0]
+        raise document.error(location, f"{quoted(node.value)} cannot be read: {reason}") from None
+    if isinstance(value, str):
+        plain = getattr(node, "style", None) is None and _VARIABLE.fullmatch(value)
+        expanded = _expand(value, location, document)
+        value = _number(expanded) if plain else expanded
+    if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+        raise document.error(location, f"{quoted(node.value)} is a number of more than {MOST_DIGITS} digits")
+    return value
 
 
 def _expand(value: str, location: Location, document: Document) -> str:
@@ -153,7 +166,15 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
         return str(problem["ctx"]["error"])
     message = problem["msg"]
     message = message[0].lower() + message[1:]
-    return f"{message}, got {value!r}"
+    return f"{message}, got {_short(repr(value))}"
+
+
+def _short(text: str, most: int = SHOWN_LETTERS) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _known_keys(model: type[BaseModel], location: Location) -> list[str]:

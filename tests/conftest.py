@@ -11,6 +11,27 @@ from lab.engines import base
 from lab.errors import LabError
 from tests.builders import StubEngine
 
+ALONE = ("test_check.py", "load", "engines/test_llamacpp_live.py", "live", "golden")
+"""Tests whose figures a busy neighbour moves: one worker runs them, one after the other and in this order."""
+TOGETHER = ("tracking",)
+"""Tests that share a server each."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that measure come first and stay on one worker; the others are spread over what is left."""
+    here = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        place = item.path.relative_to(here).as_posix()
+        return next((number for number, name in enumerate(ALONE) if place.startswith(name)), len(ALONE))
+
+    items.sort(key=rank)
+    for item in items:
+        folder = item.path.relative_to(here).parts[0]
+        group = "alone" if rank(item) < len(ALONE) else folder if folder in TOGETHER else None
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

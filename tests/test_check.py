@@ -18,7 +18,7 @@ from lab.campaign import Arm, Limits
 from lab.check import check
 from lab.cli import main
 from lab.engines import get
-from lab.engines.base import Server
+from lab.engines.server import Server
 from lab.errors import InputError
 from lab.report.check_page import render
 from lab.roofline import Layout, bound
@@ -188,6 +188,13 @@ def test_the_limits_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(capsys.readouterr().out.split())
     assert f"1 to {MOST_CLIENTS}" in said
     assert "4 to 86400" in said
+
+
+@pytest.mark.parametrize("url", ["http://☃", "http://a b", "a" * 300, "", "ftp://host"])
+def test_what_is_no_address_is_refused_before_anything_is_said(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", url, "-c", "2"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("lab: url: '") and said.count("\n") == 1
 
 
 def test_an_interrupted_check_promises_nothing(

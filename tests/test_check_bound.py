@@ -68,6 +68,9 @@ def test_accepted_drafts_count() -> None:
     counted = {"server.delta": {"output_tokens": 3000.0, "draft_accepted": 1000.0}}
     plain, drafting = found(), found(counted, {"speculative": True})
     assert plain.bound_tok_s and drafting.bound_tok_s == pytest.approx(1.5 * plain.bound_tok_s)
+    verifying = found(counted, {"speculative": True, "speculative_tokens": 3})
+    assert verifying.bound_tok_s and verifying.bound_tok_s < 0.8 * drafting.bound_tok_s
+    assert verifying.hard_tok_s == drafting.hard_tok_s
 
 
 def test_the_name_that_the_server_answers_to_counts_first() -> None:

@@ -68,6 +68,39 @@ def test_the_sweep_says_what_fits() -> None:
     assert {row["batch"]: row["fits"] for row in found.rows()} == {batch: batch <= most for batch in SWEEP}
 
 
+SWITCHING = Deployment(find_model("Llama-3.1-70B"), find("rtx_pro_6000_server"), Layout(tp=8), batch=32)
+
+
+def test_a_larger_batch_never_has_the_shorter_step() -> None:
+    # NCCL takes 156.1 µs for 512 KiB among eight of these cards and 131.5 for 1 MiB
+    found = assess(SWITCHING)
+    steps = {row["batch"]: row["step_ms"] for row in found.rows()}
+    assert list(steps.values()) == sorted(steps.values())
+    assert found.limit.step_ms > assessed(SWITCHING, batch=64).limit.step_ms == pytest.approx(steps[32])
+    assert found.quicker_filled_up == (64, pytest.approx(steps[32]))
+    for row in found.rows():
+        assert row["bound_tok_s"] == pytest.approx(1e3 * row["batch"] / row["step_ms"])
+        assert row["bound_tok_s_per_user"] * row["batch"] == pytest.approx(row["bound_tok_s"])
+        assert row["bound_tok_s_per_gpu"] * 8 == pytest.approx(row["bound_tok_s"])
+
+
+def test_a_step_that_is_the_shortest_of_its_kind_is_left_as_it_is() -> None:
+    found = assessed(SWITCHING, batch=64)
+    assert found.quicker_filled_up is None
+    assert found.rows()[6]["step_ms"] == found.limit.step_ms
+    assert assessed(SWITCHING, batch=2048).quicker_filled_up is None
+
+
+def test_a_context_shared_as_a_whole_lets_every_batch_fit() -> None:
+    found = assessed(DENSE, shared_prefix=2048.0)
+    figures = found.figures()
+    assert (figures["max_batch"], figures["capacity_unknown"]) == (None, None)
+    assert "takes no cache of its own" in figures["batch_not_limited"]
+    assert {row["fits"] for row in figures["sweep"]} == {True}
+    json.dumps(figures, allow_nan=False)
+    assert assessed(DENSE).figures()["batch_not_limited"] is None
+
+
 def test_memory_that_is_not_known_leaves_the_room_unknown() -> None:
     hardware = replace(DENSE.hardware, memory_bytes=None)
     figures = assessed(DENSE, hardware=hardware).figures()
@@ -116,6 +149,9 @@ def test_a_drafter_outside_the_checkpoint_costs_nothing_that_is_known() -> None:
         ({"layout": Layout(tp=1)}, "does not fit"),
         ({"kv_dtype": "fp9"}, "unknown KV cache type 'fp9'; did you mean 'fp8'"),
         ({"acceptance": (1.5,)}, "acceptance rate 1.5 is outside 0 to 1"),
+        ({"acceptance": (0.5, 0.9)}, "acceptance rises from 0.5 to 0.9"),
+        ({"kv_dtype": ""}, "unknown KV cache type ''"),
+        ({"shared_prefix": 1001.0}, "shared_prefix is 1001 tokens, more than the 1000 of the context"),
     ],
 )
 def test_what_cannot_be_is_refused(values: dict[str, Any], words: str) -> None:

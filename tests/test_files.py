@@ -69,3 +69,43 @@ def test_the_digest_of_a_file_is_that_of_its_text(tmp_path: Path) -> None:
 def test_the_nearest_word_is_suggested_or_all_are_listed() -> None:
     assert files.suggest("ttft", ["ttft_p50_ms", "output_tok_s"]) == "; did you mean 'ttft_p50_ms'?"
     assert files.suggest("zzz", ["b", "a"]) == "; known: a, b"
+
+
+def test_words_are_near_in_whatever_case_and_listed_once() -> None:
+    assert files.suggest("FP8_E4M", ["fp8_e4m3", "q8_0"]) == "; did you mean 'fp8_e4m3'?"
+    assert files.suggest("zzz", ["b", "a", "b"]) == "; known: a, b"
+
+
+def test_a_path_as_typed_need_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert files.typed_path("~/absent/x.yaml") == tmp_path / "absent" / "x.yaml"
+    (tmp_path / "file").write_text("")
+    assert files.typed_path(tmp_path / "file" / "below") == tmp_path / "file" / "below"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "'': is empty; give a name or a path"),
+        ("a\0b", r"'a\x00b': holds a NUL character; give a name or a path"),
+        ("~no-such-user-here/x", "'~no-such-user-here/x': there is no such user, or no home folder of theirs"),
+        ("b" * 300, f"'{'b' * 80}…' (300 characters): cannot be looked at (file name too long)"),
+    ],
+)
+def test_a_path_that_nothing_can_be_called_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        files.typed_path(text)
+    assert str(caught.value) == said
+
+
+def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    with pytest.raises(InputError, match="cannot be looked at"):
+        files.typed_path(link)
+
+
+def test_a_quoted_word_is_short_and_of_one_line() -> None:
+    assert files.quoted("plain ☃") == "'plain ☃'"
+    assert files.quoted("a\nb\x1b") == r"'a\nb\x1b'"
+    assert files.quoted("c" * 81) == f"'{'c' * 80}…' (81 characters)"

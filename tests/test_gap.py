@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.gap import UNEXPLAINED, account, structural_gap
-from lab.health import trial_bound, verified_bound
+from lab.gap import UNEXPLAINED, account, structural, structural_gap
+from lab.health import plain_bound, trial_bound, verified_bound
 from lab.records import Trial
 from lab.roofline import Bound, Layout, bound
 from lab.roofline.hardware_catalogue import find as find_hardware
@@ -65,6 +65,9 @@ def test_speculation_costs_what_its_verification_adds_to_a_plain_step() -> None:
     assert gap is not None
     assert gap.parts_ms["speculation"] == pytest.approx(verified.step_ms - plain.step_ms)
     assert gap.parts_ms["speculation"] > 5
+    assert gap.bound_tok_s == pytest.approx(verified.bound_tok_s)
+    assert gap.plain_bound_tok_s == pytest.approx(plain.bound_tok_s)
+    assert gap.bound_fraction == pytest.approx(60 / verified.bound_tok_s)
     assert gap.step_ms == pytest.approx(1e3 * 16 * 2.5 / 60)
     assert sum(gap.parts_ms.values()) == pytest.approx(gap.step_ms, rel=1e-12)
 
@@ -81,7 +84,7 @@ def test_drafts_of_unknown_number_are_in_the_unexplained_part_and_the_note_says_
 def test_the_record_says_how_many_drafts_are_verified() -> None:
     counted = {"server.delta": {"output_tokens": 3000.0, "draft_accepted": 1000.0}}
     trial = trial_in_memory(counted, {"speculative": True, "speculative_tokens": 3})
-    plain, verified = trial_bound(trial, HARDWARE), verified_bound(trial, HARDWARE)
+    plain, verified = plain_bound(trial, HARDWARE), verified_bound(trial, HARDWARE)
     assert plain is not None and verified is not None and verified.flops_per_step is plain.flops_per_step is None
     gap = account(trial, plain, verified)
     assert gap is not None and gap.parts_ms["speculation"] == 0  # dense, one device, no known peak: nothing is added
@@ -107,6 +110,25 @@ def test_the_structural_gap_is_told_in_plain_words() -> None:
         "12.7 ms of each",
     ):
         assert part in text
+
+
+def test_the_gap_of_several_trials_is_told_by_their_means() -> None:
+    gaps = [account(*deepseek({"metrics.output_tok_s": tok_s})) for tok_s in (20.0, 40.0)]
+    text = structural([gap for gap in gaps if gap is not None])
+    assert text is not None and "30.0 tok/s is 2.0 % of the 1,520" in text and "600.0 ms" in text
+    assert structural([]) is None
+
+
+def test_one_fast_trial_among_slow_ones_may_lift_the_mean_over_the_limit() -> None:
+    gaps = [account(*deepseek({"metrics.output_tok_s": tok_s})) for tok_s in (200.0, 500.0)]
+    assert structural([gap for gap in gaps if gap is not None]) is None
+
+
+def test_a_cache_type_that_is_not_proven_is_noted() -> None:
+    trial = trial_in_memory(facts={"kv_dtype_k": None, "kv_dtype_v": None, "kv_dtype_asked": "fp8"})
+    limit = trial_bound(trial, HARDWARE)
+    gap = account(trial, limit) if limit else None
+    assert gap is not None and gap.note == "the type of the cache is asked, not proven: its part may be another"
 
 
 def test_a_fifth_of_the_bound_is_no_structural_gap() -> None:

@@ -21,7 +21,7 @@ KEYS = {
     "p_adjusted", "effect_matched_batch_pct", "launches", "passes", "screened", "bound_tok_s", "bound_fraction",
     "bound_fraction_control", "predicted_effect_pct", "accuracy", "codes", "findings", "guards", "simulated",
 }  # fmt: skip
-MORE = {"gap_closed_pct", "proof"}
+MORE = {"gap_closed_pct", "proof", "structural_gap"}
 
 
 def builder(folder: Path, *names: str, **values: Any) -> RunBuilder:

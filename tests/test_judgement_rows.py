@@ -12,6 +12,7 @@ from lab.errors import InputError
 from lab.files import read_json
 from lab.judgement import judge, write
 from lab.records import CLOSING, OPENING, TREATMENT
+from lab.report import words
 from lab.row_figures import adjust
 from tests.builders import CAPPED, RunBuilder, lever_plan
 
@@ -122,11 +123,88 @@ def test_the_bound_is_that_of_the_batch_that_ran(tmp_path: Path) -> None:
     build.passes(2, {"slots": 60}, treatments={"slots": CAPPED})
     row = row_of(build, "slots")
     weights, kv = 1_000_000, 2 * 2 * 2 * 16 * 2 * 80.0
-    assert row["bound_tok_s"] == pytest.approx(2.0 * 1e9 / (weights + 2.0 * kv))
+    assert row["bound_tok_s"] == pytest.approx(2.0 * 1e8 / (weights + 2.0 * kv))
     assert row["bound_fraction"] == pytest.approx(60 / row["bound_tok_s"], rel=0.01)
-    assert row["bound_fraction_control"] == pytest.approx(100 / (3.98 * 1e9 / (weights + 3.98 * kv)), rel=0.01)
+    assert row["bound_fraction_control"] == pytest.approx(100 / (3.98 * 1e8 / (weights + 3.98 * kv)), rel=0.01)
     admitted = (2 / (weights + 2 * kv)) / (4 / (weights + 4 * kv))
     assert row["predicted_effect_pct"] == pytest.approx(100 * (admitted - 1))
+
+
+@pytest.mark.parametrize(
+    ("control", "treatment", "found"),
+    [
+        (100, 120, []),
+        (75, 75, []),
+        (100, 50, ["structural-gap"]),
+        (50, 100, ["structural-gap-control"]),
+        (50, 50, ["structural-gap"]),
+    ],
+)
+def test_an_arm_below_a_fifth_of_its_bound_is_a_finding_in_plain_words(
+    tmp_path: Path, control: float, treatment: float, found: list[str]
+) -> None:
+    build = builder(tmp_path, "mtp")
+    build.passes(2, {"mtp": treatment}, control={"tok_s": control})
+    row = row_of(build)
+    gaps = [name for name in row["findings"] if name.startswith("structural-gap")]
+    assert gaps == found and (row["structural_gap"] is None) == (not found)
+    if found:
+        share = row["bound_fraction"] if found == ["structural-gap"] else row["bound_fraction_control"]
+        assert f"is {100 * share:.1f} % of the 368 tok/s" in row["structural_gap"]
+        ms = 1e3 * 3.98 / (share * row["bound_tok_s"])
+        each = (ms - 1e3 * 3.98 / row["bound_tok_s"]) / 2
+        assert f"{each:.3g} ms of each layer go elsewhere" in row["structural_gap"]
+        whose = "" if found == ["structural-gap"] else "of the control alone: "
+        assert words.explanations([row]) == [f"{found[0]} (mtp (mtp on)): {whose}{row['structural_gap']}"]
+    else:
+        assert words.explanations([row]) == []
+
+
+def test_without_a_known_bound_no_gap_is_told(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp")
+    slow = {"tok_s": 1.0, "changes": {"metrics.mean_context_tokens": None}}
+    build.passes(2, {"mtp": 1}, control=slow, treatments={"mtp": {"changes": slow["changes"]}})
+    row = row_of(build)
+    assert (row["bound_fraction"], row["structural_gap"]) == (None, None)
+    assert not any("structural" in name for name in row["findings"])
+
+
+def test_an_arm_that_never_ran_tells_no_gap(tmp_path: Path) -> None:
+    absent = lever_plan("nccl", arms=(), not_applicable="one device")
+    build = RunBuilder(tmp_path, [lever_plan("mtp"), absent])
+    build.passes(2, {"mtp": 50}, control={"tok_s": 50})
+    row = row_of(build, "nccl")
+    assert (row["findings"], row["structural_gap"]) == ([], None)
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(4, False), (8, True), (None, False)])
+def test_more_devices_than_the_file_names_is_a_finding(tmp_path: Path, gpus: int | None, told: bool) -> None:
+    build = builder(tmp_path, "mtp")
+    build.run.campaign["file"]["hardware"] = {"gpu": "h200_sxm", "count": 4}
+    build.passes(2, {"mtp": 120}, treatments={"mtp": {"facts": {"gpus": gpus}}})
+    row = row_of(build)
+    assert ("more-devices-than-named" in row["findings"]) == told
+    assert any("hardware.count" in text for text in words.explanations([row])) == told
+
+
+def test_throughput_per_gpu_takes_the_files_count_where_the_server_shows_none(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp", rule={"metric": "tok_s_per_gpu"})
+    build.passes(
+        2, {"mtp": 120}, control={"gpus_named": 4}, treatments={"mtp": {"gpus_named": 4, "facts": {"gpus": 8}}}
+    )
+    assert row_of(build)["effect_pct"] == pytest.approx(-40, abs=1)
+
+
+def test_a_rule_on_another_metric_is_not_held_against_the_predicted_throughput(tmp_path: Path) -> None:
+    build = builder(tmp_path, "mtp", rule={"metric": "tpot_p50_ms"}, passes=2)
+    wide = {"facts": {"kv_dtype_k": "f32", "kv_dtype_v": "f32"}}
+    build.launch(CONTROL, 0, OPENING, changes={"metrics.tpot_p50_ms": 41.0})
+    for number in (1, 2):
+        build.launch("mtp", number, TREATMENT, changes={"metrics.tpot_p50_ms": 60.0 + number}, **wide)
+        build.launch(CONTROL, number, CLOSING, changes={"metrics.tpot_p50_ms": 40.0 + number / 10})
+    row = row_of(build)
+    assert row["predicted_effect_pct"] < 0 < row["ci_low_pct"]
+    assert "expected-sign-missed" not in row["findings"] and "model-error" not in row["codes"]
 
 
 def test_a_lever_that_the_bound_does_not_see_has_no_prediction(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_verdicts_that_may_still_change_say_so(tmp_path: Path, results: Path, st
     assert ("not the last verdicts" not in lab.verdicts(run=str(build.run.path)).heading) == final
 
 
-def test_the_roofline_is_drawn_for_the_batches_that_ran_and_without_a_curve_where_the_kv_type_is_unknown(
+def test_the_roofline_is_drawn_for_the_batches_that_ran_and_without_a_curve_where_the_layout_is_unknown(
     tmp_path: Path, results: Path
 ) -> None:
     build = RunBuilder(tmp_path, [lever_plan("mtp")])
@@ -70,6 +70,6 @@ def test_the_roofline_is_drawn_for_the_batches_that_ran_and_without_a_curve_wher
     (axes,) = lab.summary(run=str(build.run.path)).plot_roofline().axes
     assert any(line.get_label().startswith("bound (") for line in axes.lines)
     blind = RunBuilder(tmp_path / "blind", [lever_plan("mtp")])
-    blind.launch("control", 0, "opening", facts={"kv_dtype_k": None})
+    blind.launch("control", 0, "opening", facts={"tp_size": None})
     (axes,) = lab.summary(run=str(blind.run.path)).plot_roofline().axes
     assert not any(line.get_label().startswith("bound") for line in axes.lines)

@@ -12,11 +12,11 @@ import nbformat
 import pytest
 
 import lab
-from lab.campaign import PROJECT
+from lab.campaign import PROJECT, RESERVED_LEVERS
 from lab.levers import LEVERS
 from lab.levers.custom import Custom
 from lab.plan import BASELINE_NOTEBOOK
-from lab.runner import SUMMARY
+from lab.runner import OF_THE_RUN, ROOFLINE, SUMMARY
 
 FOLDER = PROJECT / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
@@ -61,7 +61,14 @@ def _door_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
 
 
 def test_there_are_notebooks() -> None:
-    assert {path.stem for path in PATHS} >= {BASELINE_NOTEBOOK, SUMMARY, "91_roofline", Custom.notebook}
+    assert {path.stem for path in PATHS} >= {BASELINE_NOTEBOOK, SUMMARY, ROOFLINE, Custom.notebook}
+
+
+def test_the_notebooks_of_a_whole_run_are_executed_by_the_runner_into_folders_that_no_lever_can_have() -> None:
+    assert {path.stem for path in PATHS if path.stem.startswith("9")} == set(OF_THE_RUN.values())
+    assert set(OF_THE_RUN) <= RESERVED_LEVERS
+    for notebook in OF_THE_RUN.values():
+        assert {"campaign", "run"} <= {ast.unparse(line.target) for line in parameters(FOLDER / f"{notebook}.ipynb")}
 
 
 @every

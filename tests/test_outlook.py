@@ -52,6 +52,13 @@ def test_a_spent_budget_leaves_no_pass(tmp_path: Path) -> None:
     assert outlook(campaign(tmp_path, budget={"hours": 0.01}), LEVERS, 3, 8, launches).passes_left == 0
 
 
+def test_over_budget_there_is_none(tmp_path: Path) -> None:
+    launches = measured(tmp_path / "run", 2).run.launches()
+    short = campaign(tmp_path, budget={"hours": 0.01})
+    seen = outlook(short, LEVERS, 3, 8, launches, over_budget=True)
+    assert (seen.hours_left, seen.passes_left) == (None, 6)
+
+
 def test_launches_on_record_tell_how_long_a_pass_takes(tmp_path: Path) -> None:
     """18 seconds each, of which the notebook is none; two treatments and one control."""
     launches = measured(tmp_path / "run", 1).run.launches()

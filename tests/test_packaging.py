@@ -18,7 +18,7 @@ TESTS = sorted((PROJECT / "tests").rglob("*.py"))
 # Names of distributions that differ from what is imported.
 IMPORTED_AS = {"pyyaml": "yaml", "nvidia-ml-py": "pynvml"}
 # Used by people, or as programs of their own.
-TOOLS = {"jupyterlab", "papermill", "ipykernel", "pytest-timeout", "ruff", "nbstripout"}
+TOOLS = {"jupyterlab", "papermill", "ipykernel", "pytest-timeout", "pytest-xdist", "ruff", "nbstripout"}
 # Which rooms may import what is slow to import, or touches the world.
 DOORS = {
     "mlflow": ("tracking",),

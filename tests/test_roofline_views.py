@@ -13,9 +13,10 @@ import pytest
 import lab
 from lab import roofline_views
 from lab.errors import InputError
+from lab.judgement import judge
 from lab.records import SWEEP
 from lab.runs import Run
-from tests.builders import CAPPED, MODEL, RunBuilder, changed, lever_plan
+from tests.builders import CAPPED, HARDWARE, MODEL, RunBuilder, changed, lever_plan
 from tests.trial_values import TRIAL
 
 COUNTED = {**asdict(MODEL), "params_per_step": 2_000_000}
@@ -37,7 +38,7 @@ def alone(opened_s: float) -> dict[str, Any]:
 @pytest.fixture
 def built(tmp_path: Path) -> RunBuilder:
     """A control with a sweep, a lever that helps and one that halves the batch."""
-    build = RunBuilder(tmp_path, [lever_plan("mtp"), lever_plan("fewer_slots")])
+    build = RunBuilder(tmp_path, [lever_plan("mtp"), lever_plan("fewer_slots")], hardware=HARDWARE)
     build.launch("control", 0, "opening", model=COUNTED, more=[alone(1008.0)], facts={"n_threads": 1})
     for number in (1, 2):
         build.launch("mtp", number, "treatment", 220, model=COUNTED)
@@ -53,6 +54,11 @@ def run(built: RunBuilder) -> Run:
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text())
+
+
+def read_launches(run: Run) -> list[str]:
+    """The folders of all launches."""
+    return sorted(path.name for path in (run.path / "launches").iterdir())
 
 
 def share_by_hand(run: Run, folder: str, trial: str) -> float:
@@ -75,6 +81,26 @@ def test_each_share_is_measured_over_the_bound_worked_out_from_the_record_alone(
         folder, _, trial = row["trial"].partition("/")
         assert row["bound_fraction"] == pytest.approx(share_by_hand(run, folder, trial), rel=1e-12)
         assert row["bound_fraction"] == pytest.approx(row["output_tok_s"] / row["bound_tok_s"], rel=1e-12)
+
+
+def test_each_share_of_a_verdict_row_is_the_mean_of_those_of_its_launches_worked_out_from_records(run: Run) -> None:
+    launches = read_launches(run)
+    for row in judge(run).rows:
+        for key, arm in (("bound_fraction", row["lever"]), ("bound_fraction_control", "control")):
+            by_hand = [share_by_hand(run, folder, "chat-c4") for folder in launches if folder.endswith(f"-{arm}")]
+            assert len(by_hand) >= 2 and row[key] == pytest.approx(statistics.fmean(by_hand), rel=1e-12)
+
+
+def test_at_equal_batch_the_shares_behind_a_row_spread_as_its_throughput_does(run: Run) -> None:
+    for row in judge(run).rows:
+        folders = [folder for folder in read_launches(run) if folder.endswith(f"-{row['lever']}")]
+        trials = [read(run.path / "launches" / folder / "trials" / "chat-c4" / "trial.json") for folder in folders]
+        assert len({trial["server"]["running"] for trial in trials}) == 1
+        tok_s = [trial["metrics"]["output_tok_s"] for trial in trials]
+        shares = [share_by_hand(run, folder, "chat-c4") for folder in folders]
+        spreads = [statistics.stdev(values) / statistics.fmean(values) for values in (tok_s, shares)]
+        assert spreads[0] > 0 and spreads[0] == pytest.approx(spreads[1], rel=1e-9)
+        assert row["bound_fraction"] == pytest.approx(statistics.fmean(tok_s) / row["bound_tok_s"], rel=1e-9)
 
 
 def test_at_equal_batch_shares_spread_over_launches_as_throughput_does(run: Run) -> None:
@@ -119,6 +145,31 @@ def test_suspects_are_weighed_with_the_other_windows_of_the_arm(run: Run) -> Non
 def test_an_arm_without_a_judged_trial_is_an_error_that_names_the_others(run: Run) -> None:
     with pytest.raises(InputError, match="'nothing' has no valid judged trial; these have: control, mtp, fewer_slots"):
         roofline_views.suspects(run, "nothing")
+
+
+def test_a_run_whose_control_is_never_valid_has_a_page_all_the_same(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path, [lever_plan("mtp")])
+    build.launch("control", 0, "opening", changes={"server.restarted": True, "server.fell": ["output_tokens"]})
+    assert roofline_views.last_judged(build.run, "control") is None
+    view = lab.roofline_view(run=str(build.run.path))
+    assert "no valid judged trial" in repr(view.suspects())
+    view.finish()
+    assert (build.run.lever_folder("roofline") / "DONE").is_file()
+
+
+OWN_MODEL = {"estimated_flops": 8e9, "estimated_read_bytes": 3.9e9, "estimated_write_bytes": 0.1e9}
+
+
+def test_a_servers_own_cost_model_is_a_second_point(tmp_path: Path) -> None:
+    build = RunBuilder(tmp_path, [lever_plan("mtp")])
+    build.launch("control", 0, "opening", model=COUNTED)
+    without = roofline_views.roof_picture(build.run).axes[0].get_legend_handles_labels()[1]
+    assert not any("server's own model" in label for label in without)
+    build.launch("mtp", 1, "treatment", changes={"server.delta": {"output_tokens": 4000.0, **OWN_MODEL}}, model=COUNTED)
+    axes = roofline_views.roof_picture(build.run).axes[0]
+    (line,) = [line for line in axes.lines if line.get_label() == "analytic (server's own model)"]
+    tok_s = build.run.launches()[-1].trials[0].metrics["output_tok_s"]
+    assert (line.get_xdata()[0], line.get_ydata()[0]) == pytest.approx((2.0, 8e9 / 4000 * tok_s))
 
 
 def labels(figure: Any) -> list[str]:

@@ -137,3 +137,45 @@ def test_an_unset_variable_is_named(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert problem(path, "name: a\nvalue: ${LAB_TEST_PLACE}\n") == (
         "2: value: the environment variable LAB_TEST_PLACE is not set; export it first"
     )
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "0x" + "f" * 5000, "-" + "9" * 21])
+def test_a_number_of_many_digits_is_refused_in_a_short_line(path: Path, value: str) -> None:
+    said = problem(path, f"name: {value}\n")
+    assert said.startswith("1: name: '") and len(said) < 250
+
+
+def test_a_number_of_twenty_digits_is_read(path: Path) -> None:
+    path.write_text(f"name: a\nvalue: {10**20 - 1}\n")
+    assert yamlfile.load(path).data["value"] == 10**20 - 1
+
+
+@pytest.mark.parametrize("text", [f"name: [{'1,' * 5000}]\n", f"name: a\n? {'b' * 5000}\n: 1\n", f"[{'1,' * 5000}]\n"])
+def test_long_values_and_keys_are_shortened(path: Path, text: str) -> None:
+    assert len(problem(path, text)) < 300
+
+
+def test_aliases_that_multiply_are_refused(tmp_path: Path) -> None:
+    """Six lines that stand for a million values."""
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 6)]
+    path = tmp_path / "laughs.yaml"
+    path.write_text("\n".join(lines))
+    with pytest.raises(InputError, match="holds more than 20,000 values"):
+        yamlfile.load(path)
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "? {a: 1}\n: 2\n"])
+def test_a_key_is_a_word(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "key.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"key\.yaml:1: line 1 has a list or mapping as its key"):
+        yamlfile.load(path)
+
+
+def test_a_key_with_a_line_break_leaves_the_message_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "break.yaml"
+    path.write_text('"a\\nb": 1\n"a\\nb": 2\n')
+    with pytest.raises(InputError) as caught:
+        yamlfile.load(path)
+    assert "\n" not in str(caught.value) and "a\\nb: this key stands here twice" in str(caught.value)

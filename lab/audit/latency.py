@@ -18,7 +18,7 @@ from lab.audit.thresholds import (
     TAIL_REQUESTS,
     ZERO_SHARE,
 )
-from lab.campaign import GOODPUT
+from lab.metrics import GOODPUT
 from lab.records import Trial
 
 TTFT = ("ttft_p50_ms", "ttft_p99_ms")

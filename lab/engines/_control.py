@@ -44,6 +44,11 @@ class Control:
         with self._discreet(), session(self._headers, close=True) as made:
             return made.get(self.url + path, timeout=self._timeout, allow_redirects=False)
 
+    def post(self, path: str) -> requests.Response:
+        """The answer to an empty request, whatever its status; raises requests.RequestException without one."""
+        with self._discreet(), session(self._headers, close=True) as made:
+            return made.post(self.url + path, timeout=self._timeout, allow_redirects=False)
+
     def text(self, path: str) -> str:
         """The body; raises requests.RequestException without an answer of status 200."""
         return self._good(path).text

@@ -15,7 +15,7 @@ import requests
 
 from lab.engines import _llamacpp_log as log_lines
 from lab.engines import _prometheus
-from lab.engines.base import Fact, Sample, Server
+from lab.engines.server import Fact, Sample, Server
 from lab.hosts import environment_of
 
 CAP_FLAG = "--parallel"

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import requests
 
-from lab.engines.base import ArmFailed, Failure, Server
+from lab.engines.base import ArmFailed, Failure
+from lab.engines.server import Server
 from lab.http_session import content, session
 
 _PROBE_TOKENS = 4  # enough that llama.cpp's `graphs reused` has moved when describe() first reads it

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.engines import _sglang_log as log_lines
+from lab.engines import _sglang_worker
 from lab.engines._prometheus import Page
-from lab.engines.base import Fact
+from lab.engines.server import Fact
 from lab.secrets import redacted_text
 
 METRICS = frozenset({"sglang:context_len", "sglang:max_total_num_tokens", "sglang:kv_cache_memory_usage_gb"})
@@ -26,6 +27,7 @@ _LOAD = {
     "max_running_requests?": int,
     "max_total_num_tokens?": int,
 }
+_GRAPHS = ("prefill?", "decode?", "target_verify?", "draft_prefill?", "draft_decode?", "draft_extend?")
 LOADS = {"/v1/loads": {"loads?": [_LOAD]}, "/get_load": [_LOAD]}  # the second until 0.5.7
 _STATE = {
     "effective_max_running_requests_per_dp?": int,
@@ -34,6 +36,7 @@ _STATE = {
     "dp_size?": int,
     "attn_dp_size?": int,
     "tp_size?": int,
+    "ep_size?": int,
     "pp_size?": int,
     "context_length?": int,
     "kv_cache_dtype?": str,
@@ -43,6 +46,7 @@ _STATE = {
     "avg_spec_accept_length?": float,
     "decode_cuda_graph_bs?": [int],
     "env_vars?": {},
+    "memory_usage?": {"weight?": float, "kvcache?": float, "graph?": dict.fromkeys(_GRAPHS, float)},
 }
 _FULL_INFO = {**_STATE, "internal_states?": [_STATE]}
 INFO = {"/server_info": _FULL_INFO, "/get_server_info": _FULL_INFO}  # the second until 0.5.5
@@ -121,7 +125,12 @@ def facts(
             f"{info_path} decode_attention_backend, else attention_backend",
         ),
         "max_batched_tokens": said("chunked_prefill_size"),
-        **{key: said(key) for key in ("tp_size", "pp_size", "ep_size", "mem_fraction_static", "schedule_policy")},
+        **{
+            key: said(key)
+            for key in ("tp_size", "pp_size", "ep_size", "mem_fraction_static", "schedule_policy", "dtype")
+        },
+        "overlap_schedule": Fact(_not(state.get("disable_overlap_schedule")), f"{info_path} disable_overlap_schedule"),
+        **_sglang_worker.facts(parsed, state, info_path, bool(log)),
         "launch_command": Fact(redacted_text(info.get("launch_command") or "") or None, f"{info_path} launch_command"),
         "faked": _faked(states, env),
     }
@@ -174,6 +183,7 @@ def _cap(
     return {
         "cap": Fact(sum(limits) if limits else None, source),
         "cap_source": Fact(text + (f", {len(limits)} data-parallel ranks" if len(limits) > 1 else ""), source),
+        "cap_by_rank": Fact(limits or None, source),
         "cap_asked": Fact(asked, asked_source),
         "cap_flag": Fact(CAP_FLAG, "SGLang's own option"),
     }

@@ -14,8 +14,9 @@ import requests
 
 from lab.engines import _prometheus, _sglang_facts
 from lab.engines._prometheus import Page, Series
+from lab.engines._python_engine import PackagedServer
 from lab.engines._sglang_facts import INFO, LOADS, MODELS
-from lab.engines.base import Fact, Sample, Server
+from lab.engines.server import Fact, Sample
 from lab.secrets import redacted
 
 _COPIES = ("tp_rank", "pp_rank", "moe_ep_rank")
@@ -33,7 +34,7 @@ _GAUGES = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usa
 _SAMPLED = frozenset({_TOKENS, _PASSES, _FIRST_TOKENS, _PREEMPTIONS, *_FINISHED.values(), *_GAUGES})
 
 
-class SglangServer(Server):
+class SglangServer(PackagedServer):
     """One SGLang server; what it lacks without `--enable-metrics` is absent."""
 
     engine = "sglang"
@@ -94,7 +95,7 @@ class SglangServer(Server):
         info, info_path = self.control.offered(INFO)
         loads, loads_path = self.control.offered(LOADS)
         models, _ = self.control.offered({"/v1/models": MODELS})
-        return _sglang_facts.facts(
+        found = _sglang_facts.facts(
             info=redacted(info or {}),
             info_path=info_path or next(iter(INFO)),
             loads=_sglang_facts.loads_of(loads),
@@ -104,6 +105,11 @@ class SglangServer(Server):
             log=self.log_text(),
             env=self.env,
         )
+        return {**found, **self.own_facts()}
+
+    def reset_cache(self) -> bool:
+        """See `Server.reset_cache`; also resets the lifetime acceptance length, no counter of /metrics."""
+        return self.control.post("/flush_cache").status_code == requests.codes.ok
 
     def _page(self, names: frozenset[str]) -> Page:
         if not self._has_metrics:

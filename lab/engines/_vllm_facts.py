@@ -10,8 +10,9 @@ import math
 from typing import Any
 
 from lab.engines import _vllm_log as log_lines
+from lab.engines import _vllm_worker
 from lab.engines._prometheus import Page
-from lab.engines.base import Fact
+from lab.engines.server import Fact
 
 CACHE = "vllm:cache_config_info"
 DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -27,10 +28,14 @@ _CONFIG = {
     "speculative_config?": {"num_speculative_tokens?": int},
     "attention_config?": {},
 }
-INFO_SHAPE = {"vllm_config?": (str, _CONFIG)}  # text where the release has no other format
+INFO_SHAPE = {
+    "vllm_config?": (str, _CONFIG),
+    "system_env?": {"env_vars?": str},
+}  # text where the release has no other format
 MODELS = {"data?": [{"id?": str, "max_model_len?": int, "root?": str}]}
 VERSION = {"version?": str}
 CAP_FLAG = "--max-num-seqs"
+_HALF = ("bfloat16", "float16")
 _UNSHOWN = "/server_info is not shown; VLLM_SERVER_DEV_MODE=1 shows it"
 _INFO = "/server_info"
 
@@ -57,6 +62,13 @@ def facts(info: dict[str, Any], model: dict[str, Any], version: str | None, page
         "attention_backend": _attention(config, parsed),
         "max_batched_tokens": _said(scheduler, "max_num_batched_tokens"),
         "tensor_parallel_size": _said(_part(config, "parallel_config"), "tensor_parallel_size"),
+        "dtype": _said(model_config, "dtype"),
+        "schedule_policy": _said(scheduler, "policy"),
+        "chunked_prefill": _said(scheduler, "enable_chunked_prefill"),
+        "async_scheduling": _said(scheduler, "async_scheduling"),
+        **_vllm_worker.facts(parsed, bool(log)),
+        "cautions": _cautions(config, parsed, bool(log)),
+        "nccl_variables": _nccl(info),
         "started_unix_s": Fact(page.largest(STARTED), STARTED),
         "faked": _faked(config),
     }
@@ -98,7 +110,7 @@ def _cap(scheduler: dict[str, Any], ranks: int | None, log: list[log_lines.Line]
     if not known or "max_num_seqs" not in known:
         source = f"unknown: {_UNSHOWN}"
         unknown, said = Fact(None, source), Fact(source, source)
-        return {"cap": unknown, "cap_source": said, "cap_asked": unknown, "cap_flag": flag}
+        return {"cap": unknown, "cap_by_rank": unknown, "cap_source": said, "cap_asked": unknown, "cap_flag": flag}
     lowest = min(known, key=lambda key: known[key])
     typed = log_lines.given(log, "max_num_seqs")
     who = f"{CAP_FLAG}, given or by default"
@@ -109,6 +121,7 @@ def _cap(scheduler: dict[str, Any], ranks: int | None, log: list[log_lines.Line]
     source = f"{lowest} of {_INFO}"
     return {
         "cap": Fact(known[lowest] * (ranks or 1), source),
+        "cap_by_rank": Fact([known[lowest]] * (ranks or 1), source),
         "cap_source": Fact(who + (f", {ranks} data-parallel ranks" if (ranks or 1) > 1 else ""), source),
         "cap_flag": flag,
         "cap_asked": Fact(known["max_num_seqs"], f"max_num_seqs of {_INFO}, each rank"),
@@ -159,6 +172,10 @@ def _speculation(config: dict[str, Any], page: Page) -> dict[str, Fact]:
         "speculative": Fact(on, source),
         "speculative_method": Fact(speculative.get("method"), source if config else _UNSHOWN),
         "speculative_tokens": Fact(speculative.get("num_speculative_tokens"), source if config else _UNSHOWN),
+        **{
+            key: Fact(speculative.get(key), source if config else _UNSHOWN)
+            for key in ("prompt_lookup_min", "prompt_lookup_max")
+        },
     }
 
 
@@ -187,6 +204,21 @@ def _attention(config: dict[str, Any], log: list[log_lines.Line]) -> Fact:
         return Fact(*found)
     asked = _part(config, "attention_config").get("backend")
     return Fact(None, f"asked: {asked}; only a worker's log line proves it" if config else _UNSHOWN)
+
+
+def _nccl(info: dict[str, Any]) -> Fact:
+    """NCCL's variables as the server process got them, which is not what its log line of the arm repeats."""
+    text = (info.get("system_env") or {}).get("env_vars")
+    return Fact(_vllm_worker.nccl_variables(text), f"{_INFO} system_env.env_vars" if text is not None else _UNSHOWN)
+
+
+def _cautions(config: dict[str, Any], log: list[log_lines.Line], has_log: bool) -> Fact:
+    """What was replaced or may harm the text: lines of the log, and a cache in fewer bits than the arithmetic."""
+    told = _vllm_worker.cautions(log)
+    asked, computed = _part(config, "cache_config").get("cache_dtype"), _part(config, "model_config").get("dtype")
+    if asked in _HALF and computed == "torch.float32":
+        told.append(f"kv_cache_dtype {asked} under dtype float32: on a CPU vLLM 0.32 answers garbage so")
+    return Fact(told if told or has_log else None, "lines of the log, and the types of cache and arithmetic")
 
 
 def _faked(config: dict[str, Any]) -> Fact:

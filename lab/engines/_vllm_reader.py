@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import requests
 
-from lab.engines import _prometheus, _vllm_facts
+from lab.engines import _prometheus, _vllm_facts, _vllm_failures
 from lab.engines._prometheus import Page
+from lab.engines._python_engine import PackagedServer
 from lab.engines._vllm_facts import INFO_SHAPE, MODELS, VERSION
-from lab.engines.base import Fact, Sample, Server
+from lab.engines.server import Fact, Sample
 from lab.secrets import redacted
 
 INFO = "/server_info?config_format=json"
@@ -35,13 +36,17 @@ _COUNTERS = {
     "prefix_queries": "vllm:prefix_cache_queries_total",
     "prefix_hits": "vllm:prefix_cache_hits_total",
     "preemptions": "vllm:num_preemptions_total",
+    # with --enable-mfu-metrics: by vLLM's own model of the step, 0 without
+    "estimated_flops": "vllm:estimated_flops_per_gpu_total",
+    "estimated_read_bytes": "vllm:estimated_read_bytes_per_gpu_total",
+    "estimated_write_bytes": "vllm:estimated_write_bytes_per_gpu_total",
 }
 _SAMPLED = frozenset(
     {_RUNNING, _WAITING, _USAGE, _PROMPT, _BY_SOURCE, _CACHED, _SUCCESS, _ACCEPTED_AT, *_COUNTERS.values()}
 )
 
 
-class VllmServer(Server):
+class VllmServer(PackagedServer):
     """One vLLM server; `/server_info` only in its developer mode."""
 
     engine = "vllm"
@@ -85,13 +90,23 @@ class VllmServer(Server):
         """Effective state from /server_info, /metrics, /v1/models, /version and, where the lab has it, the log."""
         models, _ = self.control.offered({"/v1/models": MODELS})
         version, _ = self.control.offered({"/version": VERSION})
-        return _vllm_facts.facts(
+        found = _vllm_facts.facts(
             info=redacted(self.control.shown(INFO, INFO_SHAPE) or {}),
             model=next((one for one in (models or {}).get("data") or [] if one.get("id") == self.model), {}),
             version=(version or {}).get("version"),
             page=self._page(_vllm_facts.METRICS),
             log=self.log_text(),
         )
+        return {**found, **self.own_facts()}
+
+    def alive(self) -> bool:
+        """See `Server.alive`; the front end outlives its engine by seconds, and then ends with exit code 0."""
+        return super().alive() and not _vllm_failures.engine_died(self.log_text())
+
+    def reset_cache(self) -> bool:
+        """See `Server.reset_cache`; only in developer mode."""
+        answer = self.control.post("/reset_prefix_cache")
+        return answer.status_code == requests.codes.ok and '"success":false' not in answer.text.replace(" ", "")
 
     def _page(self, names: frozenset[str]) -> Page:
         if not self._has_metrics:

@@ -17,12 +17,14 @@ import requests
 
 from lab.engines import readers
 from lab.engines._control import Control
-from lab.engines.base import Reader, Server
+from lab.engines.base import Reader
+from lab.engines.server import Server
 from lab.errors import InputError
-from lab.files import suggest
+from lab.files import quoted, suggest
 from lab.secrets import redacted
 
 TIMEOUT_SECONDS = 10.0
+LONGEST_URL, LONGEST_HOST = 500, 253
 _KEY_WANTED = (401, 403)
 _BUSY = (502, 503, 504)
 _API_PATH = re.compile(r"/+v1(/(chat/completions|completions|models))?$")
@@ -42,7 +44,7 @@ def recognise(
     `owned_by` of /v1/models, then by a page that only one engine has. Raises InputError, in one line: no URL, no such
     host, nothing answers, no engine the lab knows, a key is wanted or refused, still loading, no such model.
     """
-    base, headers = _address(url, dict(headers or {}))
+    base, headers = address(url, headers)
     control = Control(base, headers, timeout)
     try:
         models = _models(control, _refused_key(headers, key_from))
@@ -59,21 +61,40 @@ def recognise(
     return server
 
 
-def _address(url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The base below which the API lies, and the headers; a user and password in the URL become a header."""
+def address(url: str, headers: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    """The base below which the API lies, and the headers; a user and password in the URL become a header.
+
+    Raises InputError for what no server can be reached at, before anything is sent.
+    """
+    headers, asked = dict(headers or {}), quoted(shown(url))
     try:
         parts = urlsplit(url.strip() if "://" in url else f"http://{url.strip()}")
         port = parts.port
     except ValueError as error:
-        raise InputError(f"url: '{shown(url)}' is no address ({error})") from error
+        raise InputError(f"url: {asked} is no address ({error})") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InputError(f"url: '{shown(url)}' is no server address; write http://HOST:PORT or https://HOST/PATH")
+        raise InputError(f"url: {asked} is no server address; write http://HOST:PORT or https://HOST/PATH")
+    if len(shown(url)) > LONGEST_URL:
+        raise InputError(f"url: {asked} is longer than {LONGEST_URL} characters")
+    if not _may_be_host(parts.hostname):
+        raise InputError(f"url: {asked} is no address: no host can be called {quoted(parts.hostname)}")
     if parts.username:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers.setdefault("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     path = _API_PATH.sub("", parts.path.rstrip("/"))
     return urlunsplit((parts.scheme, f"{host}:{port}" if port else host, path, "", "")), headers
+
+
+def _may_be_host(name: str) -> bool:
+    """Whether a name can be looked up at all: labels of 1 to 63 letters, 253 in all, of letters that names may have."""
+    if ":" in name:
+        return True
+    try:
+        requests.Request("GET", f"http://{name}").prepare()
+        return len(name.encode("idna")) <= LONGEST_HOST
+    except (requests.RequestException, UnicodeError):
+        return False
 
 
 def _refused_key(headers: Mapping[str, str], key_from: str | None) -> str:

@@ -23,7 +23,8 @@ from lab.engines._llamacpp_facts import LlamaCppServer
 from lab.engines._readiness import Start
 from lab.engines._sglang_reader import SglangServer
 from lab.engines._vllm_reader import VllmServer
-from lab.engines.base import REGISTERED, Capabilities, Engine, Fact, Failure, Server
+from lab.engines.base import REGISTERED, Capabilities, Engine, Failure
+from lab.engines.server import Fact, Server
 from lab.errors import InputError
 from lab.hosts import LocalHost
 from lab.simulator import VERSION

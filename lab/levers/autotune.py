@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from lab.campaign import Arm
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof, register
+from lab.predictions import Planned, Prediction, of_kernels
 from lab.records import Launch
 from lab.roofline.model import Model
 
@@ -49,6 +50,9 @@ class Autotune(Lever):
         best = max(scores, key=lambda pair: pair[1])[0].env["OMP_WAIT_POLICY"] if scores else "active"
         small = self._candidate(control, cores, best, {"n_ubatch": MICRO_BATCH})
         return None if len(scores) > len(plain) or small.digest == control.digest else small
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        return of_kernels(control)
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         arm = treatment.record["arm"]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from lab.campaign import Arm, Strict
 from lab.engines.base import Engine
+from lab.predictions import Planned, Prediction, by_inputs
 from lab.records import Launch
 from lab.roofline.model import Model
 
@@ -50,6 +51,10 @@ class Lever(ABC):
     @abstractmethod
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         """The arms to compare with the control; raises InputError for options that make no arm."""
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        """What the roofline expects of a treatment, from figures alone; raises LabError where it has no bound."""
+        return by_inputs(control, treatment)
 
     @abstractmethod
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from lab.campaign import Arm
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof, register
+from lab.predictions import Planned, Prediction, of_fixed_cost
 from lab.records import Launch
 from lab.roofline.model import Model
 
@@ -36,6 +37,9 @@ class CudaGraphs(Lever):
         if control.env.get(_SWITCH, "0") == "0":
             return [self.arm(control, "graph reuse off", env={_SWITCH: "1"})]
         return [self.arm(control, "graph reuse on", env={_SWITCH: None})]
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        return of_fixed_cost(control)
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         launches = (control, treatment)

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lab.campaign import Arm, Scalar, Strict, numbers_as_text
+from lab.campaign import Arm, Scalar
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof
 from lab.records import Launch
+from lab.strict import Strict, numbers_as_text
 
 _FORMAT = ("checkpoint_format",)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from lab.campaign import Arm
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof, register
+from lab.predictions import Planned, Prediction, of_experts
 from lab.records import Launch
 from lab.roofline.model import Model
 
@@ -35,6 +36,9 @@ class ExpertParallel(Lever):
 
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         return []
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        return of_experts(control, treatment)
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         raise NotImplementedError("this lever has no treatment on any engine known here")

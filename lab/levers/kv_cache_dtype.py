@@ -8,6 +8,7 @@ from __future__ import annotations
 from lab.campaign import Arm, Strict
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof, compare_fact, register
+from lab.predictions import Planned, Prediction, of_cache
 from lab.records import Launch
 from lab.roofline.model import KV_BLOCKS, Model
 
@@ -37,6 +38,9 @@ class KvCacheDtype(Lever):
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         dtype = self.options.dtype
         return [self.arm(control, f"KV {dtype}", flags={"cache_type_k": dtype, "cache_type_v": dtype})]
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        return of_cache(control, treatment)
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         dtype, facts = self.options.dtype, ("kv_dtype_k", "kv_dtype_v")

@@ -10,6 +10,7 @@ from typing import Literal
 from lab.campaign import Arm, Strict
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof, counted, register
+from lab.predictions import Planned, Prediction, of_drafts
 from lab.records import Launch
 from lab.roofline.model import Model
 
@@ -50,6 +51,9 @@ class Mtp(Lever):
             "speculative.ngram_simple.size_m": self.options.draft_tokens,
         }
         return [self.arm(control, "n-gram speculation", flags=flags)]
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        return of_drafts(control, self.options.draft_tokens)
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         states = [launch.effective.get("speculative") for launch in (control, treatment)]

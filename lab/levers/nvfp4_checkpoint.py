@@ -8,6 +8,7 @@ from __future__ import annotations
 from lab.campaign import Arm, Strict
 from lab.engines.base import Engine
 from lab.levers.base import Lever, Proof, compare_fact, register
+from lab.predictions import Planned, Prediction, of_checkpoint
 from lab.records import Launch
 
 
@@ -32,6 +33,9 @@ class Nvfp4Checkpoint(Lever):
 
     def treatments(self, control: Arm, engine: Engine) -> list[Arm]:
         return [self.arm(control, self.options.checkpoint, checkpoint=self.options.checkpoint)]
+
+    def prediction(self, control: Planned, treatment: Planned) -> Prediction:
+        return of_checkpoint(control, treatment)
 
     def proof(self, control: Launch, treatment: Launch, engine: Engine) -> Proof:
         return compare_fact(control, treatment, "checkpoint_format", "checkpoint format")

@@ -29,7 +29,7 @@ SETTLE_STEP_SECONDS = 0.1
 class Target:
     """The server side of a trial.
 
-    url, model: where requests go and what they ask for; sample: the server's account (`lab.engines.base.Sample`);
+    url, model: where requests go and what they ask for; sample: the server's account (`lab.engines.server.Sample`);
     extras: body fields of every request; tokens_path: where a stream chunk carries its running token count, None
     when unknown; tokens_source: in words, where a window's token count comes from with this engine; headers: sent with
     every request, may hold a secret and are recorded nowhere; pid: the server's process on this machine, log: its log

@@ -21,7 +21,7 @@ from lab.observe.machine import KEYS, Meter
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lab.engines.base import Sample
+    from lab.engines.server import Sample
     from lab.observe.gpus import Gpus
 
 STAMPS = ("t_s", "wall_s", "took_s")

@@ -5,7 +5,9 @@ Without the parts beside the total, a bound is a number to quarrel about; with t
 
 from __future__ import annotations
 
-from lab.deployment import Assessment, Room
+import math
+
+from lab.deployment import NOT_LIMITED, Assessment, Room
 from lab.report.page import WIDTH, Page, number, tok_s
 from lab.report.words import MISSING, percent
 from lab.roofline.collectives import ALPHA_BETA, CLAMPED, INTERPOLATED, MEASURED, SCALED
@@ -106,6 +108,9 @@ def _headline(found: Assessment) -> str:
         f"({number(limit.bound_tok_s_per_user)} tok/s each, {tok_s(limit.bound_tok_s_per_gpu)} per GPU), "
         f"step {number(limit.step_ms, 3)} ms, limited by {LIMITS[str(limit.limited_by)]}"
     )
+    if (larger := found.quicker_filled_up) is not None:
+        batch, step_ms = larger
+        text += f" ({number(step_ms, 3)} ms if filled up to batch {batch}, whose messages were measured quicker)"
     too_many = found.max_batch is not None and asked.batch > found.max_batch
     return f"{text}; but batch {asked.batch:g} does not fit in memory" if too_many else text
 
@@ -146,8 +151,12 @@ def _room(found: Assessment) -> str:
         return f"{MISSING} ({room.why})"
     tokens = room.capacity.kv_tokens
     held = "the cache does not grow with the context" if tokens is None else f"{number(tokens, 0)} tokens of KV cache"
-    each = f"at most {number(room.max_batch, 0)} sequences of {number(asked.context, 0)} tokens at once"
-    return f"{held}; {each}{_beside_drafts(drafting)}; the engine takes {asked.memory_fraction:g} of the memory"
+    if room.max_batch == math.inf:
+        each = f"no limit to the sequences at once: {NOT_LIMITED}"
+    else:
+        each = f"at most {number(room.max_batch, 0)} sequences of {number(asked.context, 0)} tokens at once"
+        each += _beside_drafts(drafting)
+    return f"{held}; {each}; the engine takes {asked.memory_fraction:g} of the memory"
 
 
 def _beside_drafts(drafting: Room | None) -> str:

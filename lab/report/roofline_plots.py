@@ -28,17 +28,24 @@ PART_NAMES = {
     SPECULATION: "verifying drafts",
     UNEXPLAINED: "unexplained",
 }
+ANALYTIC = "analytic (server's own model)"
 LABEL_STEP = 0.055
 """Least distance of two labels beside a picture, in heights of it: one line of text."""
 Point = Mapping[str, Any]
 
 
-def roof(points: Sequence[Point], bandwidth_bytes_s: float, peak_flops_s: Mapping[str, float], hardware: str) -> Figure:
+def roof(
+    points: Sequence[Point],
+    bandwidth_bytes_s: float,
+    peak_flops_s: Mapping[str, float],
+    hardware: str,
+    analytic: Sequence[Point] = (),
+) -> Figure:
     """Trials under the roof of one device: FLOP/s over FLOPs per byte that it reads, both axes logarithmic.
 
     `points` hold `arm`, `asked`, `running`, `flop_per_byte` and `flop_s` (of one device); `bandwidth_bytes_s` is the
     slope; `peak_flops_s` are dense peaks by precision, empty where none is known: then the slope stands alone, and the
-    picture says so.
+    picture says so. `analytic` are the same trials by the server's own cost model, drawn hollow.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -46,7 +53,7 @@ def roof(points: Sequence[Point], bandwidth_bytes_s: float, peak_flops_s: Mappin
 
     ridges = {name: peak / bandwidth_bytes_s for name, peak in sorted(peak_flops_s.items(), key=lambda one: one[1])}
     figure, (axes,) = picture.picture(_roof_title(points, bandwidth_bytes_s), width=9, height=5.5)
-    intensities = [point["flop_per_byte"] for point in points] or [1.0]
+    intensities = [point["flop_per_byte"] for point in (*points, *analytic)] or [1.0]
     left, right = min(intensities) / 3, 3 * max([*intensities, *ridges.values()])
     end = max(ridges.values(), default=right)
     slope = f"{hardware}: memory, {bandwidth_bytes_s / 1e9:,.1f} GB/s"
@@ -58,6 +65,9 @@ def roof(points: Sequence[Point], bandwidth_bytes_s: float, peak_flops_s: Mappin
     if not ridges:
         axes.plot([], [], " ", label="arithmetic peaks of this device are not known: the slope alone")
     _marked(axes, points, "flop_per_byte", "flop_s")
+    if analytic:
+        own = [(point["flop_per_byte"], point["flop_s"]) for point in analytic]
+        axes.plot(*zip(*own, strict=True), "o", color=picture.BLACK, fillstyle="none", label=ANALYTIC)
     axes.set_xlim(left, right)
     _log_axes(axes)
     axes.yaxis.set_major_formatter(EngFormatter())

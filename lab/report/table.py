@@ -143,6 +143,8 @@ def _table(rows: Sequence[Row], width: int | None, heading: str) -> str:
         else:
             lines.append(figures)
             lines += textwrap.wrap(_why(row), width, initial_indent="    ", subsequent_indent="    ")
+    for text in words.explanations(rows):
+        lines += ["", *textwrap.wrap(text, width, subsequent_indent="    ")]
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return _coloured(lines, verdicts, start=widths[0] + GAP)
     return "\n".join(lines) + "\n"
@@ -182,7 +184,8 @@ def _markdown(rows: Sequence[Row], heading: str) -> str:
     titles, cells = _long_form(rows)
     notes = "  \n".join(escaped(line) for line in _notes(rows, heading))
     table = [titles, ["---"] * len(titles), *([escaped(text) for text in texts] for texts in cells)]
-    return (f"{notes}\n\n" if notes else "") + "".join(f"| {' | '.join(line)} |\n" for line in table)
+    explained = "".join(f"\n{escaped(text)}\n" for text in words.explanations(rows))
+    return (f"{notes}\n\n" if notes else "") + "".join(f"| {' | '.join(line)} |\n" for line in table) + explained
 
 
 def escaped(text: str) -> str:
@@ -198,7 +201,9 @@ def _html(rows: Sequence[Row], heading: str) -> str:
         f'<tr class="{html.escape(row["verdict"])}">{"".join(f"<td>{html.escape(text)}</td>" for text in texts)}</tr>\n'
         for row, texts in zip(rows, cells, strict=True)
     )
-    return f'{notes}<table class="verdicts">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+    explained = "".join(f"<p>{html.escape(text)}</p>\n" for text in words.explanations(rows))
+    table = f'<table class="verdicts">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n'
+    return notes + table + explained
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -84,6 +84,39 @@ def remarks(row: Row) -> list[str]:
     return list(dict.fromkeys([*(row.get("codes") or []), *(row.get("findings") or []), *guards]))
 
 
+def explanations(rows: Sequence[Row]) -> list[str]:
+    """What findings mean, in a sentence each, below a table: `structural-gap (mtp, kv_cache_dtype): …`; levers of
+    which the same is true share it."""
+    levers: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for finding in row.get("findings") or []:
+            if text := _explained(finding, row):
+                levers.setdefault((finding, text), []).append(lever_name(row))
+    return [one_line(f"{finding} ({', '.join(names)}): {text}") for (finding, text), names in levers.items()]
+
+
+def _explained(finding: str, row: Row) -> str | None:
+    """None for a finding that the row's reason tells."""
+    match finding:
+        case "structural-gap":
+            return row.get("structural_gap")
+        case "structural-gap-control":
+            gap = row.get("structural_gap")
+            return gap and f"of the control alone: {gap}"
+        case "expected-sign-missed":
+            return (
+                f"the bound expects {percent(row.get('predicted_effect_pct'), signed=True)} % at the batches that "
+                f"ran, measured was {effect(row)}: the whole interval lies on the other side of zero, so bytes and "
+                "messages do not explain this lever here"
+            )
+        case "more-devices-than-named":
+            return (
+                "the server says that it uses more devices than hardware.count of the campaign file names; bound and "
+                "figures per device go by the server's word"
+            )
+    return None
+
+
 def effect_title(rows: Sequence[Row]) -> str:
     """The head of the effect column: `effect at C=4`, or `effect` when the rows were judged at several levels."""
     levels = {row.get("concurrency_offered") for row in rows} - {None}

@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from lab.errors import LabError
 from lab.roofline.arrays import Numbers
+from lab.roofline.fields import shown
 from lab.roofline.kv_types import ElementBytes
+from lab.roofline.rebuilt import mapping, rebuilt
 
 INDEX_SCALE_BLOCK = 128  # FP8 index keys carry one 4-byte scale for so many elements
 BF16_BYTES = 2
@@ -233,8 +236,13 @@ class Recurrent(Attention):
 
 
 KINDS: dict[str, type[Attention]] = {kind.kind: kind for kind in (Heads, Latent, Compressed, Recurrent)}
+_LAYERS = "attention layers"
 
 
-def from_record(record: dict[str, Any]) -> Attention:
-    """The layers that `dataclasses.asdict` wrote down."""
-    return KINDS[record["kind"]](**record)
+def from_record(record: Any) -> Attention:
+    """The layers that `dataclasses.asdict` wrote down; raises LabError for a damaged record."""
+    name = mapping(record, _LAYERS).get("kind")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise LabError(f"the record of {_LAYERS} is damaged: kind: expected {' or '.join(KINDS)}, got {shown(name)}")
+    return rebuilt(kind, record, _LAYERS)

@@ -13,6 +13,7 @@ from lab.errors import InputError
 from lab.roofline.hardware import Hardware
 from lab.roofline.layout import Layout, check, weight_bytes_per_device
 from lab.roofline.model import Model
+from lab.roofline.step import check_context
 from lab.roofline.traffic import elements
 
 # Buffers of NCCL by ranks, and what activations, graphs and the runtime take (ai-dynamo/aiconfigurator
@@ -32,7 +33,8 @@ class Capacity:
     bytes_per_token          cache that one token takes on each device at a long context
     fixed_bytes              what a sequence takes on each device whatever its length
     kv_tokens                tokens that fit in all groups together, in whole blocks; None where cache does not grow
-    max_batch                sequences of the asked context that fit in all groups together
+    max_batch                sequences of the asked context that fit in all groups together; None where one more takes
+                             no memory of its own, since all of its context is shared: no limit
     """
 
     budget_bytes: float
@@ -40,7 +42,7 @@ class Capacity:
     bytes_per_token: float
     fixed_bytes: float
     kv_tokens: int | None
-    max_batch: int
+    max_batch: int | None
 
 
 def capacity(
@@ -67,9 +69,11 @@ def capacity(
     shared_prefix  tokens that all sequences share, stored once
     kv_dtype_k, kv_dtype_v, state_dtype  as in `step.bound`
 
-    Raises InputError where the hardware's memory is not known or nothing is left, and as `layout.check`.
+    Raises InputError where the hardware's memory is not known or nothing is left, for a prefix longer than the context
+    and a context out of range, and as `layout.check`.
     """
     check(model, hardware, layout)
+    check_context(context, shared_prefix)
     if hardware.memory_bytes is None:
         raise InputError(f"{hardware.name}: how much memory it has is not known, so no capacity can be given")
     of = elements(model, kv_dtype_k, kv_dtype_v, state_dtype)
@@ -95,13 +99,14 @@ def capacity(
 
     growth = sum(kind.growth_bytes(layout.tp, of) for kind in kinds) / layout.pp
     fixed = sum(kind.fixed_bytes(layout.tp, of) for kind in kinds) / layout.pp
-    own = context - min(shared_prefix, context)
+    own = context - shared_prefix
     once, each = stored(context) - stored(own), stored(own) + fixed
+    without_limit = each == 0 and once <= budget
     return Capacity(
         budget_bytes=budget,
         weight_bytes=weights,
         bytes_per_token=growth,
         fixed_bytes=fixed,
         kv_tokens=layout.dp * BLOCK_TOKENS * math.floor(budget / growth / BLOCK_TOKENS) if growth else None,
-        max_batch=layout.dp * max(0, math.floor((budget - once) / each)) if each else 0,
+        max_batch=None if without_limit else layout.dp * max(0, math.floor((budget - once) / each)) if each else 0,
     )

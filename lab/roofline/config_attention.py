@@ -25,7 +25,7 @@ def need(config: Config, *keys: str) -> Any:
     for key in keys:
         if config.get(key) is not None:
             return config[key]
-    raise InputError(f"config.json lacks {' or '.join(keys)}, so no bound can be computed")
+    raise InputError(f"lacks {' or '.join(keys)}, so no bound can be computed for it")
 
 
 def heads(config: Config) -> Layers:
@@ -39,7 +39,7 @@ def heads(config: Config) -> Layers:
         if config.get("use_sliding_window"):
             raise NotModelled("use_sliding_window without layer_types")
         types = ["sliding_attention"] * layers
-    shape = head_shape(config)
+    shape = _even_shape(config)
     windowed = types.count("sliding_attention")
     kinds = []
     if layers > windowed:
@@ -54,6 +54,17 @@ def head_shape(config: Config) -> tuple[int, int, int, int]:
     count = need(config, "num_attention_heads")
     width = config.get("head_dim") or need(config, "hidden_size") // count
     return count, config.get("num_key_value_heads") or count, width, config.get("v_head_dim") or width
+
+
+def _even_shape(config: Config) -> tuple[int, int, int, int]:
+    """`head_shape`; raises InputError where query heads cannot share the KV heads, or have no width."""
+    count, kv_heads, key_dim, value_dim = head_shape(config)
+    if count % kv_heads:
+        raise InputError(f"num_key_value_heads: expected a divisor of {count} attention heads, got {kv_heads}")
+    if not key_dim:
+        hidden = need(config, "hidden_size")
+        raise InputError(f"num_attention_heads: expected at most hidden_size ({hidden}) without head_dim, got {count}")
+    return count, kv_heads, key_dim, value_dim
 
 
 def head_params(config: Config) -> float:
@@ -114,4 +125,4 @@ def hybrid(config: Config) -> Layers:
     recurrent = Recurrent(
         linear, keys, values, key_dim, value_dim, convolution, config.get("mamba_ssm_dtype") or "float32"
     )
-    return (Heads(full, *head_shape(config)), recurrent), full * head_params(config) + linear * params
+    return (Heads(full, *_even_shape(config)), recurrent), full * head_params(config) + linear * params

@@ -6,15 +6,17 @@ something else per step would silently be charged as a plain one: what is not kn
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lab.errors import InputError
 from lab.roofline import config_attention as attention
+from lab.roofline import config_file
 from lab.roofline.attention import Compressed, Heads
 from lab.roofline.config_attention import Config, NotModelled, need
+from lab.roofline.config_fields import EXPERT_COUNTS, checked, expert_count, text_part, whole_or_zero
+from lab.roofline.fields import shown
 from lab.roofline.model import Draft, Experts, Model
 from lab.roofline.recipes import Recipe, of_config, plain
 
@@ -53,21 +55,24 @@ def from_config(config: Config | str | Path, name: str | None = None, recipe: Re
     `hf_quant_config.json` beside the file counts). Nested `text_config` is followed; a vision tower is left out, since
     a decode step does not read it. An unknown architecture or recipe gives a model that is `not_modelled`.
 
-    Raises InputError: no such file, not JSON, or a field missing that the architecture needs.
+    Raises InputError, naming file and field: no such file, not JSON, a field that the architecture needs and the config
+    lacks, or one that holds what it cannot hold.
     """
+    where = "config.json"
     if isinstance(config, str | Path):
-        path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)
-        config, name = _read(path), name or path.resolve().parent.name
-    text = {**config, **(config.get("text_config") or {})}
+        path = config_file.config_path(config)
+        config, name, where = config_file.read(path), name or path.resolve().parent.name, str(path)
+    text = text_part(config, where)
     kind = str(text.get("model_type"))
     name = name or str(config.get("_name_or_path") or kind)
     if kind not in _ATTENTION:
-        return _unknown(text, name, f"the architecture {kind!r} is not modelled")
+        return _unknown(text, name, f"the architecture {shown(kind)} is not modelled")
+    text = checked(text, where)
     if kind in _HYBRID:
         text = {"attn_output_gate": True, "layer_types": _every_nth_full(text), **text}
     if isinstance(recipe, str):
-        recipe = plain(recipe, bool(_count(text)))
-    recipe = recipe or of_config(text)
+        recipe = plain(recipe, bool(expert_count(text)))
+    recipe = recipe or _declared(text, where)
     if recipe is None:
         return _unknown(
             text, name, "its quantization_config is of an unknown kind or differs within a part; name a recipe"
@@ -78,6 +83,17 @@ def from_config(config: Config | str | Path, name: str | None = None, recipe: Re
         return _model(text, kind, name, recipe)
     except NotModelled as why:
         return _unknown(text, name, str(why))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _declared(config: Config, where: str) -> Recipe | None:
+    try:
+        return of_config(config)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(
+            f"{where}: quantization_config: a pattern in its list of exceptions is wrong: {error}"
+        ) from None
 
 
 def _model(config: Config, kind: str, name: str, recipe: Recipe) -> Model:
@@ -119,7 +135,7 @@ def _model(config: Config, kind: str, name: str, recipe: Recipe) -> Model:
 
 def _feed(config: Config) -> _Feed:
     """Gate, up and down projections: of dense layers, shared and routed experts (one router row per expert)."""
-    hidden, layers, count = need(config, "hidden_size"), need(config, "num_hidden_layers"), _count(config)
+    hidden, layers, count = need(config, "hidden_size"), need(config, "num_hidden_layers"), expert_count(config)
     if not count:
         return _Feed(dense=layers * 3 * hidden * need(config, "intermediate_size"))
     steps = config.get("moe_layer_freq", 1), config.get("decoder_sparse_step", 1)
@@ -175,45 +191,21 @@ def _every_nth_full(config: Config) -> list[str]:
     return ["linear_attention" if layer % every else "full_attention" for layer in layers]
 
 
-def _count(config: Config) -> int:
-    names = ("n_routed_experts", "num_experts", "num_local_experts")
-    return next((config[name] for name in names if config.get(name)), 0)
-
-
 def _unknown(config: Config, name: str, why: str) -> Model:
     return Model(
         name=name,
         architecture=str(config.get("model_type")),
         format="unknown",
-        layers=config.get("num_hidden_layers") or 0,
-        heads=config.get("num_attention_heads") or 0,
-        kv_heads=config.get("num_key_value_heads") or config.get("num_attention_heads") or 0,
-        head_dim_k=config.get("head_dim") or 0,
-        head_dim_v=config.get("head_dim") or 0,
-        vocab=config.get("vocab_size") or 0,
-        n_experts=_count(config),
-        context_length=config.get("max_position_embeddings"),
+        layers=whole_or_zero(config, "num_hidden_layers"),
+        heads=whole_or_zero(config, "num_attention_heads"),
+        kv_heads=whole_or_zero(config, "num_key_value_heads", "num_attention_heads"),
+        head_dim_k=whole_or_zero(config, "head_dim"),
+        head_dim_v=whole_or_zero(config, "head_dim"),
+        vocab=whole_or_zero(config, "vocab_size"),
+        n_experts=whole_or_zero(config, *EXPERT_COUNTS),
+        context_length=whole_or_zero(config, "max_position_embeddings") or None,
         params=0,
         weight_bytes=0,
         weight_bytes_per_step=0,
         not_modelled=why,
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    def parsed(file: Path) -> dict[str, Any]:
-        try:
-            content = json.loads(file.read_text())
-        except FileNotFoundError:
-            raise InputError(f"{file}: no such file; give a config.json or the folder that holds it") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{file}: cannot be read as JSON ({error})") from None
-        if not isinstance(content, dict):
-            raise InputError(f"{file}: holds no mapping; not a config.json")
-        return content
-
-    config = parsed(path)
-    beside = path.with_name("hf_quant_config.json")
-    if "quantization_config" not in config and beside.exists():
-        config = {**config, "quantization_config": parsed(beside).get("quantization")}
-    return config

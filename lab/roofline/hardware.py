@@ -11,6 +11,7 @@ from typing import Any
 
 from lab.errors import InputError
 from lab.files import suggest
+from lab.roofline.rebuilt import listed, mapping, rebuilt
 
 # Tensor precisions from narrow to wide: hardware without the narrow one computes in the next.
 PRECISIONS = ("fp4", "fp8", "bf16")
@@ -80,5 +81,8 @@ class Hardware:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Hardware:
-        """The hardware that `dataclasses.asdict` wrote down."""
-        return cls(**{**record, "kernels": tuple(KernelFigure(**figure) for figure in record["kernels"])})
+        """The hardware that `dataclasses.asdict` wrote; raises LabError, naming the field, for a damaged record."""
+        values = mapping(record, "hardware")
+        figures = listed(values, "kernels", "hardware")
+        values["kernels"] = tuple(rebuilt(KernelFigure, figure, "a probe's kernel") for figure in figures)
+        return rebuilt(cls, values, "hardware")

@@ -9,20 +9,18 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from lab.errors import InputError
-from lab.files import suggest
+from lab.files import quoted, suggest, typed_path
+from lab.roofline.fields import shown
 from lab.roofline.hardware import Hardware
+from lab.roofline.hardware_entry import HardwareEntry
+from lab.yamlfile import Document, load
 
 _FILE = Path(__file__).parent / "data" / "hardware.yaml"
-_REQUIRED = ("product", "bandwidth_gb_s", "source")
-_OPTIONAL = (
-    *("edition", "memory_gb", "memory_mib", "tflops", "link", "link_gb_s", "joined", "cache_mib"),
-    *("generation", "collectives", "nvml", "note"),
-)
+_MOST_BYTES = 1 << 20  # the catalogue itself has 18,000
 
 
 def find(name: str) -> Hardware:
@@ -33,14 +31,11 @@ def find(name: str) -> Hardware:
     absent or wrong.
     """
     if name.endswith((".yaml", ".yml")):
-        entries = read(Path(name))
-        if len(entries) != 1:
-            raise InputError(f"{name}: holds {len(entries)} entries; a hardware file holds exactly one")
-        return next(iter(entries.values()))
+        return _own(typed_path(name))
     found = editions(name)
     if len(found) > 1:
         keys = ", ".join(f"{hardware.key} ({_gb_s(hardware)})" for hardware in found)
-        raise InputError(f"{name!r} comes in editions that differ; name one of {keys}")
+        raise InputError(f"{quoted(name)} comes in editions that differ; name one of {keys}")
     return found[0]
 
 
@@ -57,7 +52,7 @@ def editions(name: str) -> tuple[Hardware, ...]:
         hardware for hardware in catalogue.values() if f"{_plain(hardware.name)}_".startswith(f"{wanted}_")
     ]
     if not matches:
-        raise InputError(f"unknown hardware {name!r}{suggest(wanted, catalogue)}")
+        raise InputError(f"unknown hardware {quoted(name)}{suggest(wanted, catalogue)}")
     return tuple(matches)
 
 
@@ -80,52 +75,61 @@ def _catalogue() -> Mapping[str, Hardware]:
 
 
 def read(path: Path) -> Mapping[str, Hardware]:
-    """Every entry of a hardware file by key; raises InputError naming file, entry and field."""
-    try:
-        document = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; give a hardware file or a key of the catalogue") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
-    if not isinstance(document, Mapping):
-        raise InputError(f"{path}: expected a mapping from keys to figures")
-    return {str(key): _hardware(path, str(key), entry) for key, entry in document.items()}
+    """Every entry of a hardware file by key; raises InputError naming file, line and field."""
+    document = _document(path)
+    return {key: _hardware(document, key) for key in document.data}
 
 
-def _hardware(path: Path, key: str, entry: Any) -> Hardware:
-    if not isinstance(entry, Mapping):
-        raise InputError(f"{path}: {key}: expected a mapping of {', '.join(_REQUIRED)}, …")
-    for name in _REQUIRED:
-        if entry.get(name) is None:
-            raise InputError(f"{path}: {key}: {name} is required and missing")
-    for name in entry:
-        if name not in (*_REQUIRED, *_OPTIONAL):
-            raise InputError(f"{path}: {key}: unknown key {name!r}{suggest(str(name), [*_REQUIRED, *_OPTIONAL])}")
-    peaks = entry.get("tflops") or {}
-    if not isinstance(peaks, Mapping):
-        raise InputError(f"{path}: {key}: tflops is {peaks!r}, not a mapping such as {{bf16: 480, fp8: 960}}")
-    numbers = ("bandwidth_gb_s", "memory_gb", "memory_mib", "link_gb_s", "joined", "cache_mib")
-    figures = {**{name: entry.get(name) for name in numbers}, **peaks}
-    for name, value in figures.items():
-        if value is not None and not (isinstance(value, int | float) and value > 0):
-            raise InputError(f"{path}: {key}: {name} is {value!r}, not a number above 0")
+def _own(path: Path) -> Hardware:
+    """The one entry of a user's file, whose `collectives` must be of a device on which they were measured."""
+    document = _document(path)
+    if len(document.data) != 1:
+        raise InputError(f"{path}: holds {len(document.data)} entries; a hardware file holds exactly one")
+    hardware = _hardware(document, next(iter(document.data)))
+    measured = {entry.collectives for entry in _catalogue().values()} - {None}
+    if hardware.collectives is not None and hardware.collectives not in measured:
+        hint = suggest(hardware.collectives, measured)
+        raise document.error(
+            (str(hardware.key), "collectives"), f"nothing was measured on {quoted(hardware.collectives)}{hint}"
+        )
+    return hardware
 
-    def scaled(name: str, factor: float) -> float | None:
-        return None if entry.get(name) is None else entry[name] * factor
 
-    memory = scaled("memory_mib", 2**20) or scaled("memory_gb", 1e9)
+def _document(path: Path) -> Document:
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no such file"
+        raise InputError(f"{path}: {what}; give a hardware file or a key of the catalogue")
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError(f"{path}: has {path.stat().st_size:,} bytes; a hardware file has one entry")
+    document = load(path)
+    if not isinstance(document.data, dict):
+        raise document.error((), f"expected a mapping from a key to figures, got {shown(document.data)}")
+    return document
+
+
+def _hardware(document: Document, key: str) -> Hardware:
+    entry = document.validate(HardwareEntry, document.data[key], (key,))
+
+    def scaled(value: float | None, factor: float) -> float | None:
+        return None if value is None else value * factor
+
+    def counted(value: float | None, factor: float) -> int | None:
+        return None if value is None else round(value * factor)
+
+    peaks = {} if entry.tflops is None else entry.tflops.model_dump(exclude_unset=True, exclude_none=True)
+    memory_bytes = counted(entry.memory_mib, 2**20)
     return Hardware(
-        name=" ".join(str(entry[part]) for part in ("product", "edition") if entry.get(part)),
-        memory_bandwidth_bytes_s=entry["bandwidth_gb_s"] * 1e9,
-        source=entry["source"],
-        cache_bytes=scaled("cache_mib", 2**20),
-        memory_bytes=None if memory is None else round(memory),
+        name=" ".join(part for part in (entry.product, entry.edition) if part),
+        memory_bandwidth_bytes_s=entry.bandwidth_gb_s * 1e9,
+        source=entry.source,
+        cache_bytes=counted(entry.cache_mib, 2**20),
+        memory_bytes=counted(entry.memory_gb, 1e9) if memory_bytes is None else memory_bytes,
         peak_flops_s={name: value * 1e12 for name, value in peaks.items()},
-        link=entry.get("link"),
-        link_bytes_s=scaled("link_gb_s", 1e9),
-        joined=entry.get("joined"),
-        generation=entry.get("generation"),
-        collectives=entry.get("collectives"),
+        link=entry.link,
+        link_bytes_s=scaled(entry.link_gb_s, 1e9),
+        joined=entry.joined,
+        generation=entry.generation,
+        collectives=entry.collectives,
         key=key,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab.errors import InputError
-from lab.files import suggest
+from lab.files import quoted, suggest
 
 # KV cache types of llama.cpp: elements and bytes of one block (ggml-common.h).
 KV_BLOCKS: dict[str, tuple[int, int]] = {
@@ -51,11 +51,12 @@ class ElementBytes:
 
 
 def element_bytes(dtype: str) -> float:
-    """Bytes of one element of a cache type; raises InputError for a type it does not know."""
-    if dtype in KV_TORCH_BYTES:
-        return KV_TORCH_BYTES[dtype]
-    block = KV_BLOCKS.get(dtype.lower())
+    """Bytes of one element of a cache type, in whatever case; raises InputError for a type it does not know."""
+    name = dtype.lower()
+    if name in KV_TORCH_BYTES:
+        return KV_TORCH_BYTES[name]
+    block = KV_BLOCKS.get(name)
     if block is None:
-        raise InputError(f"unknown KV cache type {dtype!r}{suggest(dtype, [*KV_BLOCKS, *KV_TORCH_BYTES])}")
+        raise InputError(f"unknown KV cache type {quoted(dtype)}{suggest(dtype, [*KV_BLOCKS, *KV_TORCH_BYTES])}")
     elements, size = block
     return size / elements

@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.roofline.attention import Attention, Heads, Recurrent, from_record
 from lab.roofline.kv_types import KV_BLOCKS, KV_TORCH_BYTES, element_bytes
+from lab.roofline.rebuilt import listed, mapping, rebuilt
 
 __all__ = ["KV_BLOCKS", "KV_TORCH_BYTES", "Draft", "Experts", "Model"]
 
@@ -127,11 +128,17 @@ class Model:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Model:
-        """The model that `dataclasses.asdict` wrote down, be it before attention, experts and draft had fields."""
-        fields = dict(record)
-        fields["attention"] = tuple(from_record(layers) for layers in record.get("attention", ()))
-        if experts := record.get("experts"):
-            fields["experts"] = Experts(**experts)
-        if draft := record.get("draft"):
-            fields["draft"] = Draft(**{**draft, "attention": from_record(draft["attention"])})
-        return cls(**fields)
+        """The model that `dataclasses.asdict` wrote down, be it before attention, experts and draft had fields.
+
+        Raises LabError, naming the field, for a damaged record.
+        """
+        values = mapping(record, "a model")
+        values["attention"] = tuple(from_record(layers) for layers in listed(values, "attention", "a model"))
+        if (experts := values.get("experts")) is not None:
+            values["experts"] = rebuilt(Experts, experts, "a model's experts")
+        if (draft := values.get("draft")) is not None:
+            draft = mapping(draft, "a model's draft layer")
+            if "attention" in draft:
+                draft["attention"] = from_record(draft["attention"])
+            values["draft"] = rebuilt(Draft, draft, "a model's draft layer")
+        return rebuilt(cls, values, "a model")

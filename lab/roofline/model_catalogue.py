@@ -15,14 +15,14 @@ from typing import Any
 import yaml
 
 from lab.errors import InputError
-from lab.files import suggest
+from lab.files import quoted, suggest, typed_path
+from lab.roofline.config_fields import PER_LAYER
 from lab.roofline.config_json import from_config
 from lab.roofline.gguf_file import from_gguf
 from lab.roofline.model import Model
-from lab.roofline.recipes import FORMATS, Recipe
+from lab.roofline.recipes import FORMATS, Recipe, known_recipe
 
 _FILE = Path(__file__).parent / "data" / "models.yaml"
-_PER_LAYER = ("layer_types", "compress_ratios")  # written as a cycle that repeats to the last layer
 
 
 def find(name: str, recipe: str | None = None) -> Model:
@@ -38,12 +38,12 @@ def find(name: str, recipe: str | None = None) -> Model:
         if recipe is not None:
             raise InputError(f"{name}: a GGUF file says how its tensors are stored; leave the recipe {recipe!r} out")
         return from_gguf(name)
-    if name.endswith(".json") or Path(name).is_dir():
+    if name.endswith(".json") or typed_path(name).is_dir():
         return from_config(name, recipe=recipe)
     known = {key.lower(): key for key in names()}
     key = known.get(name.lower().rpartition("/")[2])
     if key is None:
-        raise InputError(f"unknown model {name!r}{suggest(name, names())}")
+        raise InputError(f"unknown model {quoted(name)}{suggest(name, names())}")
     return _model(key, recipe)
 
 
@@ -61,15 +61,13 @@ def recipes(name: str) -> tuple[str, ...]:
 def _model(key: str, recipe: str | None) -> Model:
     entry = _entries()[key]
     own = entry["recipes"]
-    if recipe is not None and recipe not in own and recipe not in FORMATS:
-        raise InputError(f"{key}: unknown recipe {recipe!r}{suggest(recipe, [*own, *FORMATS])}")
-    wanted = recipe or next(iter(own))
+    wanted = next(iter(own)) if recipe is None else known_recipe(recipe, [*FORMATS, *own])
     chosen: Recipe | str = wanted
     if wanted in own:
         parts = own[wanted]
         chosen = Recipe(wanted, parts["experts"], parts["others"], parts.get("except_for", {}))
     config = dict(entry["config"])
-    for field in _PER_LAYER:
+    for field in PER_LAYER:  # written as a cycle that repeats to the last layer
         if field in config:
             config[field] = list(islice(cycle(config[field]), config["num_hidden_layers"]))
     return from_config(config, key, chosen)

@@ -6,12 +6,12 @@ experts and output in BF16: four fifths of what a single stream reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lab.errors import InputError
-from lab.files import suggest
+from lab.files import quoted, suggest
 from lab.roofline.unquantised import kept_parts
 
 # Parts of a model that a recipe may treat differently.
@@ -61,11 +61,19 @@ class Recipe:
         return FORMATS[self.except_for.get(part, self.experts if part == "experts" else self.others)]
 
 
+def known_recipe(name: str, known: Iterable[str], what: str = "recipe") -> str:
+    """The one of `known` that is called so, in whatever case; raises InputError, with the nearest, where none is.
+    `what`: they are called in the message."""
+    by_lower = {word.lower(): word for word in known}
+    if name.lower() not in by_lower:
+        raise InputError(f"unknown {what} {quoted(name)}{suggest(name, by_lower.values())}")
+    return by_lower[name.lower()]
+
+
 def plain(name: str, mixture: bool) -> Recipe:
     """The usual recipe of that format: 4-bit mixtures quantise the routed experts alone, 4-bit dense models all but
-    embedding and output; 8 and 16 bits hold throughout. Raises InputError for an unknown format."""
-    if name not in FORMATS:
-        raise InputError(f"unknown weight format {name!r}{suggest(name, FORMATS)}")
+    embedding and output; 8 and 16 bits hold throughout. Raises InputError as `known_recipe`."""
+    name = known_recipe(name, FORMATS, "weight format")
     if FORMATS[name].bytes >= 1:
         return Recipe(name, name, name)
     if mixture:

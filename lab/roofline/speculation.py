@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any
 
@@ -25,9 +25,20 @@ from lab.roofline.traffic import elements
 
 
 def tokens_per_step_marginal(rates: Sequence[float]) -> float:
-    """Tokens per sequence and step from the share of drafts accepted at each position, 1 + sum of p: how vLLM counts
-    (vllm-project/vllm v1/spec_decode/metrics.py). Raises InputError for a rate outside 0 to 1."""
-    return 1 + sum(_rates(rates))
+    """Tokens per sequence and step from the share of steps in which the draft at each position was accepted, 1 + sum of
+    p: how vLLM counts (vllm-project/vllm v1/spec_decode/metrics.py).
+
+    Raises InputError for a rate outside 0 to 1, and for rates that rise: a draft is only accepted after all before it.
+    """
+    checked = _rates(rates)
+    for position, (before, rate) in enumerate(pairwise(checked), start=2):
+        if rate > before:
+            raise InputError(
+                f"acceptance rises from {before:g} to {rate:g} at position {position}; give the share of all steps in "
+                "which each position was accepted, as vLLM counts it, which never rises; for chances that hold once "
+                "the position before is accepted, give their running products"
+            )
+    return 1 + sum(checked)
 
 
 def tokens_per_step_conditional(rates: Sequence[float]) -> float:

@@ -95,7 +95,7 @@ def bound(
     shared_prefix: Numbers | None = None,
     routing: str | float = UNIFORM,
     tokens_per_step: float = 1.0,
-    draft_tokens: int = 0,
+    draft_tokens: float = 0,
     draft_step_ms: Numbers = 0.0,
     activations: str | None = None,
     all_reduce_library: str | None = None,
@@ -121,16 +121,18 @@ def bound(
     all_reduce_library      whose measured latencies count; None: NCCL's
     fixed_ms_per_layer      what a layer costs beyond all this (`fit.fixed_ms_per_layer`), for `expected_tok_s`
 
-    Raises InputError for a batch, context, tokens_per_step or draft_tokens out of range, an unknown type or an
-    impossible layout (`layout.check`); LabError for an architecture that is not modelled or a link that is not known.
+    Raises InputError for a batch, context, tokens_per_step or draft_tokens out of range, a shared prefix longer than
+    the context, an unknown type or an impossible layout (`layout.check`); LabError for an architecture that is not
+    modelled or a link that is not known.
     """
     check(model, hardware, layout)
     batch, context = (np.asarray(value, dtype=float) for value in (batch, context))
     asked_shared = np.asarray(0.0 if shared_prefix is None else shared_prefix, dtype=float)
-    _check_ranges(batch, context, asked_shared, tokens_per_step, draft_tokens)
+    _check_ranges(batch, tokens_per_step, draft_tokens)
+    check_context(context, asked_shared)
     batch, context = np.broadcast_arrays(batch, context)
     of = traffic.elements(model, kv_dtype_k, kv_dtype_v, state_dtype)
-    shared = np.minimum(asked_shared, context)
+    shared = asked_shared + 0.0 * context
     fits = traffic.shared_fits(model, hardware, layout, shared, of)
     step = Step(batch, context, 1.0 + draft_tokens, of, np.where(fits, shared, 0.0), routing)
 
@@ -190,18 +192,28 @@ def _hard(model: Model, hardware: Hardware, layout: Layout, step: Step, tokens: 
     return None if np.isnan(limit) else float(limit)
 
 
-def _check_ranges(batch: Any, context: Any, shared: Any, tokens_per_step: float, draft_tokens: int) -> None:
+def check_context(context: Numbers, shared_prefix: Numbers) -> None:
+    """Raises InputError for a context, or a part of it that sequences share, that no sequence can have."""
+    lengths, shared = (np.asarray(value, dtype=float) for value in np.broadcast_arrays(context, shared_prefix))
+    for name, value in (("context", lengths), ("shared_prefix", shared)):
+        if (wrong := value[~((value >= 0) & np.isfinite(value))]).size:
+            raise InputError(f"{name} is {wrong[0]:g}; it is a number of tokens, 0 or more")
+    if (longer := shared > lengths).any():
+        raise InputError(
+            f"shared_prefix is {shared[longer][0]:.12g} tokens, more than the {lengths[longer][0]:.12g} of the context "
+            "that it is a part of"
+        )
+
+
+def _check_ranges(batch: Any, tokens_per_step: float, draft_tokens: float) -> None:
     for name, value, valid in (
         ("batch", batch, batch > 0),
-        ("context", context, context >= 0),
-        ("shared_prefix", shared, shared >= 0),
         ("tokens_per_step", tokens_per_step, tokens_per_step >= 1),
         ("draft_tokens", draft_tokens, draft_tokens >= 0),
     ):
         if not np.all(valid & np.isfinite(value)):
             raise InputError(
-                f"{name} is {value}; a step has batch > 0, context and shared_prefix >= 0, tokens_per_step >= 1, "
-                "draft_tokens >= 0"
+                f"{name} is {value}; a step has batch > 0, tokens_per_step >= 1 and draft_tokens >= 0, all finite"
             )
 
 

@@ -65,8 +65,10 @@ def elements(model: Model, kv_dtype_k: str | None, kv_dtype_v: str | None, state
     """Bytes of a cached element; where a type is not known: the usual one, and the state as the checkpoint asks.
     Raises InputError for an unknown name."""
     usual = usual_kv_dtype(model)
-    key = element_bytes(kv_dtype_k or kv_dtype_v or usual)
-    value = element_bytes(kv_dtype_v or kv_dtype_k or usual)
+    key, value = (
+        element_bytes(next(name for name in (*names, usual) if name is not None))
+        for names in ((kv_dtype_k, kv_dtype_v), (kv_dtype_v, kv_dtype_k))
+    )
     return ElementBytes(key, value, element_bytes(state_dtype or model.state_dtype or "float32"))
 
 

@@ -5,7 +5,7 @@ Without it a launch that answered nobody in time has no logarithm and drops out,
 
 from __future__ import annotations
 
-from lab.campaign import GOODPUT
+from lab.metrics import GOODPUT
 
 COUNTED = ("request_rps", GOODPUT)
 """Metrics that are a count of requests over a time, and may be 0."""

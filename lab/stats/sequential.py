@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lab.campaign import HIGHER_IS_BETTER
+from lab.metrics import HIGHER_IS_BETTER
 from lab.stats.boundary import levels
 from lab.stats.compare import Effect, check, compare, numbers, p_value, percent, t_quantile
 from lab.stats.design import design, error_per_spread, positions

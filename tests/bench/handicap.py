@@ -22,8 +22,8 @@ import pandas as pd
 from lab.campaign import CONTROL, PROJECT, Campaign, Passes
 from lab.context import audit_run
 from lab.effects import launch_row
-from lab.engines.base import Server
 from lab.engines.llamacpp import LlamaCpp
+from lab.engines.server import Server
 from lab.measure import Task, measure
 from lab.plan import Owed, lever_order
 from lab.prepare import create_run, prepare

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from lab import engines
-from lab.engines.attach import recognise
-from lab.engines.base import Fact, Server
+from lab.engines import base
+from lab.engines.attach import address, recognise
+from lab.engines.server import Fact, Server
 from lab.errors import InputError
 from tests.engines import web
 from tests.engines.web import Web
@@ -148,6 +149,29 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     assert refusal(url).startswith("url: '")
 
 
+@pytest.mark.parametrize("host", ["a" * 300, "a" * 64, "a..b", "a b", "☃", "a\0b", ".".join(["a" * 60] * 5)])
+def test_a_host_that_cannot_be_is_refused_in_a_short_line(host: str) -> None:
+    said = refusal(f"http://{host}:80/v1")
+    assert "is no address: no host can be called '" in said and len(said) < 300
+
+
+@pytest.mark.parametrize(
+    "host", ["a" * 63, "127.0.0.1", "[::1]", "gpu_node-1.example.org.", "münchen.example", "localhost"]
+)
+def test_a_host_that_could_be_is_an_address(host: str) -> None:
+    assert address(f"http://{host}:80/v1")[0] == f"http://{host}:80"
+
+
+def test_an_address_of_thousands_of_letters_is_refused_in_a_short_line() -> None:
+    said = refusal("http://localhost/" + "a" * 5000)
+    assert said.endswith("(5017 characters) is longer than 500 characters") and len(said) < 200
+
+
+def test_a_long_password_makes_no_address_long() -> None:
+    _, headers = address(f"http://me:{'p' * 2000}@localhost:80")
+    assert headers["Authorization"].startswith("Basic ")
+
+
 def test_a_loading_server_is_no_unknown_one() -> None:
     loading = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
     with Web({"/v1/models": (503, loading), "/health": (503, loading)}) as server:
@@ -211,11 +235,13 @@ def test_llamacpp_counts_cached_tokens_as_hits_and_drafts_by_position() -> None:
     assert "requests_finished" not in counters
 
 
-def test_readers_that_cannot_be_started_are_no_engines_of_a_campaign() -> None:
-    assert {"sglang", "vllm"} <= engines.readers().keys()
-    assert not {"sglang", "vllm"} & set(engines.names())
-    with pytest.raises(InputError, match="the lab cannot start vllm servers yet; for a running one: lab check URL"):
-        engines.get("vllm")
+def test_readers_that_cannot_be_started_are_no_engines_of_a_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(base.READERS, "read-only", engines.readers()["vllm"])
+    assert {"read-only", "sglang", "vllm"} <= engines.readers().keys()
+    assert {"sglang", "vllm"} <= set(engines.names())
+    assert "read-only" not in engines.names()
+    with pytest.raises(InputError, match="the lab cannot start read-only servers yet; for a running one: lab check"):
+        engines.get("read-only")
 
 
 @pytest.mark.parametrize("engine", PAGES)

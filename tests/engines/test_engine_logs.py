@@ -55,6 +55,12 @@ def test_the_size_of_vllms_cache_and_its_room_are_read() -> None:
     assert (size.tokens, size.request_tokens, size.concurrency) == (65536, 1024, 64.0)
 
 
+def test_colours_hide_no_line() -> None:
+    line = "\x1b[0;36m(Worker pid=7)\x1b[0;0m \x1b[32mINFO\x1b[0m \x1b[90m12-01 16:32:42\x1b[0m [x.py:1] Hello\n"
+    (found,) = _vllm_log.lines(line)
+    assert (found.process, found.level, found.message) == ("Worker", "INFO", "Hello")
+
+
 def test_a_moe_backend_does_not_pass_for_the_attention() -> None:
     log = _vllm_log.lines(web.text("vllm_mla.log"))
     assert _vllm_log.attention_backend(log) == ("CPU_MLA", "Using CPU_MLA backend.")

@@ -182,6 +182,7 @@ def test_limits_of_ranks_are_added_and_the_typed_one_is_told_apart() -> None:
     loads = web.content("sglang_v1_loads_dp2_during.json")
     found = values(web.sglang(**{"/server_info": two, "/v1/loads": loads}))
     assert (found["cap"], found["cap_asked"], found["ranks"]) == (8, 4, 2)
+    assert found["cap_by_rank"] == [4, 4]
     assert found["cap_source"] == "--max-running-requests 4 was given, 2 data-parallel ranks"
     assert found["kv_tokens"] == 2 * 16384
 

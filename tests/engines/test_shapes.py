@@ -12,7 +12,7 @@ import requests
 
 from lab import engines
 from lab.engines._control import Control
-from lab.engines.base import Server
+from lab.engines.server import Server
 from lab.http_session import Shape, content
 from tests.engines import web
 from tests.engines.test_attach import MODELS, PAGES

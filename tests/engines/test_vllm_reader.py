@@ -71,6 +71,7 @@ def test_ranks_are_added_and_of_shares_the_fullest_counts() -> None:
     assert sample.running_by_rank == (2, 4, 12)
     assert sample.counters["output_tokens"] == 312
     assert (facts["ranks"].value, facts["cap"].value, facts["cap_asked"].value) == (3, 48, 16)
+    assert facts["cap_by_rank"].value == [16, 16, 16]
 
 
 def test_counters_of_a_speculating_server_have_the_labs_names() -> None:
@@ -93,6 +94,16 @@ def test_counters_of_a_speculating_server_have_the_labs_names() -> None:
         "draft_accepted_at_2": 99,
         "draft_accepted_at_3": 85,
     }
+
+
+def test_the_servers_own_model_of_its_work_is_counted_where_it_keeps_one() -> None:
+    page = "".join(
+        f'vllm:estimated_{name}_per_gpu_total{{engine="0",model_name="m"}} {value}\n'
+        for name, value in (("flops", 3e12), ("read_bytes", 2e9), ("write_bytes", 1e9))
+    )
+    estimated = {"estimated_flops": 3e12, "estimated_read_bytes": 2e9, "estimated_write_bytes": 1e9}
+    assert counted(page) == estimated
+    assert not estimated.keys() & counted(loaded(0, 4, 0, 0.5)).keys()
 
 
 def test_cached_prompt_tokens_are_not_computed_ones() -> None:

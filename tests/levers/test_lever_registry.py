@@ -17,6 +17,7 @@ from tests.builders import write_campaign
 KNOWN = {
     "autotune",
     "cuda_graphs",
+    "engine_build",
     "expert_parallel",
     "kv_cache_dtype",
     "mtp",

@@ -1,6 +1,7 @@
 """Short campaigns on the real embedded server, and ways to run the lab as a person does.
 
-Windows are seconds long, so figures of these runs say nothing; that they are measured, judged and kept does.
+Windows are seconds long and the model is cut to a few layers, so figures of these runs say nothing; that they are
+measured, judged and kept does.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ import yaml
 
 from lab.campaign import PROJECT
 from lab.hosts import marked_processes
+from lab.requantize import requantize
 from lab.runs import Run
+from tests.live.shallow import cut
 
 BASE: dict[str, Any] = {
     "name": "short",
-    "model": {"name": "SmolLM2-135M-Instruct", "checkpoint": "smollm2-135m-q4_1"},
     "server": {"engine": "llamacpp", "flags": {"n_parallel": 4, "n_ctx": 2048}},
     "workloads": {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}},
-    "window": {"warmup_seconds": 0.3, "seconds": 4, "min_steady_seconds": 1},
+    "window": {"warmup_seconds": 0.3, "seconds": 2, "min_steady_seconds": 1},
     "rule": {"workload": "chat", "concurrency": 4, "passes": {"min": 1, "max": 1}},
     "accuracy": {"allow_unknown": True},
     "limits": {"start_seconds": 60, "stall_seconds": 30, "drain_seconds": 20},
@@ -35,7 +37,7 @@ BASE: dict[str, Any] = {
 
 
 class Lab:
-    """The command line with a results folder of its own.
+    """The command line with a results folder of its own, serving `checkpoint` where a campaign names none.
 
     brief: workloads for tests in which it is no matter what is asked; most of a short answer's time is its prompt's.
     """
@@ -44,8 +46,9 @@ class Lab:
         "chat": {"kind": "random", "input_tokens": 16, "output_tokens": 8, "concurrency": [4]}
     }
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, checkpoint: Path) -> None:
         self.folder = folder
+        self.checkpoint = checkpoint
         self.results = folder / "results"
         self.env = {**os.environ, "LAB_RESULTS": str(self.results)}
         self.env.pop("MLFLOW_TRACKING_URI", None)
@@ -53,7 +56,8 @@ class Lab:
     def campaign(self, **changes: Any) -> Path:
         """A campaign file: BASE with whole top-level keys replaced."""
         path = self.folder / "short.yaml"
-        path.write_text(yaml.safe_dump({**BASE, **changes}, sort_keys=False))
+        model = {"name": "SmolLM2-135M-Instruct", "checkpoint": str(self.checkpoint)}
+        path.write_text(yaml.safe_dump({**BASE, "model": model, **changes}, sort_keys=False))
         return path
 
     def command(self, *arguments: str | Path) -> list[str]:
@@ -95,14 +99,30 @@ class Lab:
         return {row["lever"]: row for row in json.loads(answer.stdout)}
 
 
+@pytest.fixture(scope="session")
+def shallow(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small real model cut to a few layers."""
+    path = tmp_path_factory.mktemp("shallow") / "shallow-q4_1.gguf"
+    cut(checkpoint, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def shallow_q4_0(shallow: Path) -> Path:
+    """The cut model in another tensor format."""
+    path = shallow.with_name("shallow-q4_0.gguf")
+    requantize(shallow, path, "Q4_0")
+    return path
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    yield from _cleanly(Lab(tmp_path))
+def lab(tmp_path: Path, shallow: Path) -> Iterator[Lab]:
+    yield from _cleanly(Lab(tmp_path, shallow))
 
 
 @pytest.fixture(scope="module")
-def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    yield from _cleanly(Lab(tmp_path_factory.mktemp("lab")))
+def shared_lab(tmp_path_factory: pytest.TempPathFactory, shallow: Path) -> Iterator[Lab]:
+    yield from _cleanly(Lab(tmp_path_factory.mktemp("lab"), shallow))
 
 
 def _cleanly(lab: Lab) -> Iterator[Lab]:

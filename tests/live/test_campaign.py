@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pandas
 import pytest
@@ -106,14 +107,30 @@ def test_all_arms_of_a_pass_read_the_same_prompts(finished):
 def test_notebooks_are_kept_as_pages_with_pictures_and_sentinels(finished):
     lab, _ = finished
     levers = lab.latest().path / "levers"
-    for name in ("baseline", "summary", *LEVERS):
+    for name in ("baseline", "summary", "roofline", *LEVERS):
         for file in ("executed.ipynb", "executed.html", "DONE"):
             assert (levers / name / file).stat().st_size > 0
     for name in ("effect", "running", "roofline"):
         assert (levers / "fewer_slots" / "plots" / f"{name}.png").stat().st_size > 5000
     for name in ("effects", "running", "roofline", "launches"):
         assert (levers / "summary" / "plots" / f"{name}.png").stat().st_size > 5000
+    for name in ("roof", "throughput", "gap", "users"):
+        assert (levers / "roofline" / "plots" / f"{name}.png").stat().st_size > 5000
     assert (levers / "kv_cache_dtype" / "passes" / "2.ipynb").exists()
+
+
+def test_the_roofline_spoke_before_the_measurement_and_is_set_against_it_after(finished):
+    lab, _ = finished
+    run = lab.latest()
+    arms = {lever["name"]: arm for lever in run.plan["levers"] for arm in lever["arms"]}
+    began = datetime.fromisoformat(run.launches()[0].record["timings"]["started_at"])
+    assert (run.path / "plan.json").stat().st_mtime < began.timestamp()
+    assert -60 < arms["fewer_slots"]["predicted_pct"] < -40
+    assert 0 < arms["kv_cache_dtype"]["predicted_pct"] < 10
+    first = (run.path / "levers" / "fewer_slots" / "passes" / "1.ipynb").read_text()
+    assert "Roofline expects" in first and "requests at once 4" in first
+    summary = (run.path / "levers" / "summary" / "executed.ipynb").read_text()
+    assert "expected before" in summary and "requests at once 4" in summary
 
 
 def test_judging_again_gives_the_same_rows(finished):

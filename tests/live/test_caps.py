@@ -9,7 +9,7 @@ def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_in
     path = lab.campaign(
         workloads={"chat": {**lab.brief["chat"], "output_tokens": 32, "concurrency": [8]}},
         rule={"workload": "chat", "concurrency": 8, "passes": {"min": 1, "max": 1}},
-        window={"warmup_seconds": 0.5, "seconds": 4, "min_steady_seconds": 1},
+        window={"warmup_seconds": 0.5, "seconds": 2, "min_steady_seconds": 1},
         levers={"kv_cache_dtype": {"dtype": "q8_0"}},
     )
     answer = lab.run("run", path, "--no-publish")
@@ -17,7 +17,7 @@ def test_a_control_with_four_slots_for_eight_clients_makes_an_unrelated_lever_in
     row = lab.rows()["kv_cache_dtype"]
     assert row["verdict"] == "invalid"
     assert row["codes"] == ["batch-cap"]
-    assert "asked 8, ran 4.0" in row["reason"]
+    assert "asked 8, ran" in row["reason"] and "the server runs at most 4" in row["reason"]
     (control,) = lab.latest().launches()
     assert control.arm == "control"
     (trial,) = control.trials

@@ -18,7 +18,7 @@ from lab.audit import INVALID, audit
 from lab.campaign import Arm, Limits, Window
 from lab.check import check
 from lab.engines import get
-from lab.engines.base import Server
+from lab.engines.server import Server
 from lab.one_trial import measure_trial
 from lab.records import JUDGED, Launch, Trial
 from lab.workloads import Workload
@@ -26,24 +26,25 @@ from lab.workloads import Workload
 CLIENTS = 2
 LIMITS = Limits(start_seconds=60, stall_seconds=60, drain_seconds=30)
 WINDOW = Window(warmup_seconds=0.5, seconds=3, min_steady_seconds=2)
-ARM = Arm(
-    name="control",
-    engine="llamacpp",
-    checkpoint="smollm2-135m-q4_1",
-    flags={"n_parallel": CLIENTS, "n_ctx": 1024, "n_threads": 1},
-)
 SPIN = "while True: pass"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def arm(shallow: Path) -> Arm:
+    """A control of two slots."""
+    flags = {"n_parallel": CLIENTS, "n_ctx": 1024, "n_threads": 1}
+    return Arm(name="control", engine="llamacpp", checkpoint=str(shallow), flags=flags)
+
+
+@pytest.fixture(scope="module")
+def server(arm: Arm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """llama.cpp with two slots."""
-    with get("llamacpp").launch(ARM, tmp_path_factory.mktemp("server"), LIMITS, f"test-{uuid.uuid4().hex}") as running:
+    with get("llamacpp").launch(arm, tmp_path_factory.mktemp("server"), LIMITS, f"test-{uuid.uuid4().hex}") as running:
         yield running
 
 
 @pytest.fixture
-def measure(server: Server, tmp_path: Path) -> Callable[..., Trial]:
+def measure(arm: Arm, server: Server, tmp_path: Path) -> Callable[..., Trial]:
     """One short trial at two clients; `on_progress` sees the client's events."""
 
     def run(on_progress: Callable[[dict[str, Any]], None] | None = None) -> Trial:
@@ -65,7 +66,7 @@ def measure(server: Server, tmp_path: Path) -> Callable[..., Trial]:
             on_progress=on_progress,
         )
         record = {"workload": "chat", "concurrency": CLIENTS, "purpose": JUDGED, "simulated": False, **sections}
-        launch = {"role": "opening", "order": 0, "pass": 0, "launch": 0, "arm": ARM.model_dump()}
+        launch = {"role": "opening", "order": 0, "pass": 0, "launch": 0, "arm": arm.model_dump()}
         launch |= {"effective": effective, "machine": observe.describe_machine(), "proof": None, "trials": []}
         return Trial(tmp_path, record, Launch(tmp_path, launch))
 

@@ -15,7 +15,7 @@ from lab.hosts import marked_processes
 from lab.records import OPENING
 
 LEVERS = {"kv_cache_dtype": {"dtype": "q8_0"}}
-WINDOW = {"warmup_seconds": 0.3, "seconds": 3.5, "min_steady_seconds": 1}
+WINDOW = {"warmup_seconds": 0.3, "seconds": 2, "min_steady_seconds": 1}
 VICTIMS = ("interrupt", "lab", "papermill", "kernel")
 LONGEST_SECONDS = 22.0
 

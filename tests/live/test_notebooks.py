@@ -23,7 +23,6 @@ LEVERS = {
     "cuda_graphs": {},
     "expert_parallel": {},
     "mtp": {"method": "ngram"},
-    "nvfp4_checkpoint": {"checkpoint": "smollm2-135m-q4_0"},
     "kv_cache_dtype": {"dtype": "q8_0"},
     "fewer_slots": {"custom": {"title": "Half the slots", "treatment": {"flags": {"n_parallel": 2}}}},
 }
@@ -39,7 +38,7 @@ BY_DEFAULT = ("01_autotune", "04_expert_parallel", "09_custom")
 """What everybody runs by hand: a search, a lever that cannot exist, one that the notebook must find; `soak`: all."""
 CHAT = {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}}
 """Real text, long enough that speculation drafts, and that a client which a search starves for moments stays valid."""
-WINDOW = {"warmup_seconds": 0.3, "seconds": 4, "min_steady_seconds": 1}
+WINDOW = {"warmup_seconds": 0.3, "seconds": 2, "min_steady_seconds": 1}
 
 
 def execute(lab, notebook: str, path: Path, **parameters: Any) -> nbformat.NotebookNode:
@@ -65,6 +64,12 @@ def test_notebooks_of_levers_differ_in_nothing_but_their_lever_and_its_parameter
     assert len(codes) == 1
 
 
+@pytest.fixture(scope="module")
+def levers(shallow_q4_0: Path) -> dict[str, Any]:
+    """The levers of a campaign file, the checkpoint in another format among them."""
+    return {**LEVERS, "nvfp4_checkpoint": {"checkpoint": str(shallow_q4_0)}}
+
+
 def by_hand(levers: dict[str, str]) -> list[Any]:
     return [
         pytest.param(notebook, lever, id=notebook, marks=[] if notebook in BY_DEFAULT else [pytest.mark.soak])
@@ -73,8 +78,8 @@ def by_hand(levers: dict[str, str]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("notebook", "lever"), by_hand(MEASURED))
-def test_a_lever_notebook_measures_a_block_of_its_own(lab, notebook, lever):
-    path = lab.campaign(levers=LEVERS, window=WINDOW, workloads=CHAT if lever in ("autotune", "mtp") else lab.brief)
+def test_a_lever_notebook_measures_a_block_of_its_own(lab, levers, notebook, lever):
+    path = lab.campaign(levers=levers, window=WINDOW, workloads=CHAT if lever in ("autotune", "mtp") else lab.brief)
     document = execute(lab, notebook, path)
     run = lab.latest()
     launches = [launch for launch in run.launches() if launch.role != SEARCH]
@@ -84,22 +89,21 @@ def test_a_lever_notebook_measures_a_block_of_its_own(lab, notebook, lever):
     assert launches[1].record["proof"]["applied"], launches[1].record["proof"]["text"]
     assert (run.lever_folder(lever) / "DONE").exists()
     outputs = json.dumps(document)
-    assert lever in outputs and "image/png" in outputs
+    assert lever in outputs and "image/png" in outputs and "roofline expects: " in outputs
     row = lab.rows()[lever]
     assert row["launches"] == 4 and row["verdict"] not in ("invalid", "failed"), row
 
 
 @pytest.fixture(scope="module")
-def shared_pass(shared_lab):
+def shared_pass(shared_lab, levers):
     """One pass whose treatments share its controls, step by step as the runner goes; then each notebook as shown."""
-    levers = list(SHARING.values())
     path = shared_lab.campaign(
-        levers=LEVERS,
+        levers=levers,
         window=WINDOW,
         workloads={"chat": {**CHAT["chat"], "concurrency": [2]}},
         rule={"workload": "chat", "concurrency": 2, "passes": {"min": 1, "max": 1}},
     )
-    run = create_run(prepare(Campaign.load(path), levers, 1), shared_lab.results, "campaign")
+    run = create_run(prepare(Campaign.load(path), list(SHARING.values()), 1), shared_lab.results, "campaign")
     folder = str(run.path)
     execute(shared_lab, "00_baseline", path, run=folder, role=OPENING)
     for notebook in SHARING:

@@ -12,7 +12,7 @@ import requests
 
 from lab import engines
 from lab.campaign import Arm, Limits
-from lab.engines.base import Server
+from lab.engines.server import Server
 from lab.load import tokenizer, workload
 from lab.workloads import Workload
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lab.engines.base import Sample
+from lab.engines.server import Sample
 from lab.errors import LabError
 from lab.observe import timeline
 

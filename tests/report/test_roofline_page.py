@@ -102,3 +102,15 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     rows = page(width=width, acceptance=(0.85,)).splitlines()
     assert max(map(len, rows)) <= max(50, min(100, width))
     assert sum(row.split() == ["1024", *row.split()[1:]] for row in rows) == 1
+
+
+def test_a_context_shared_as_a_whole_has_no_largest_batch() -> None:
+    text = joined(page(DENSE, shared_prefix=2048))
+    assert "no limit to the sequences at once: all of the context is shared" in text
+    assert "no limit" not in page(DENSE)
+
+
+def test_a_step_that_would_be_quicker_with_more_sequences_says_so() -> None:
+    switching = Deployment(find_model("Llama-3.1-70B"), SERVER, Layout(tp=8), batch=32)
+    assert "(33.604 ms if filled up to batch 64, whose messages were measured quicker)" in joined(page(switching))
+    assert "filled up" not in page(switching, batch=64)

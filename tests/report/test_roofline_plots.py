@@ -48,6 +48,17 @@ def pictures() -> dict[str, Figure]:
     }
 
 
+def test_a_servers_own_model_is_drawn_hollow_and_only_where_there_is_one() -> None:
+    own = [{**point, "flop_per_byte": 2 * point["flop_per_byte"]} for point in UNDER_ROOF]
+    (axes,) = roofline_plots.roof(UNDER_ROOF, BANDWIDTH, PEAKS, CARD, own).axes
+    (line,) = [line for line in axes.lines if line.get_label() == roofline_plots.ANALYTIC]
+    assert line.get_fillstyle() == "none" and len(line.get_xdata()) == len(own)
+    left, right = axes.get_xlim()
+    assert left < min(line.get_xdata()) and max(line.get_xdata()) < right
+    (plain,) = roofline_plots.roof(UNDER_ROOF, BANDWIDTH, PEAKS, CARD).axes
+    assert all(line.get_label() != roofline_plots.ANALYTIC for line in plain.lines)
+
+
 def title(figure: Figure) -> str:
     return figure.get_suptitle().replace("\n", " ")
 

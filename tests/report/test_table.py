@@ -88,6 +88,28 @@ def test_a_finding_that_the_reason_names_is_not_said_twice() -> None:
     assert text.count("capacity-limited") == text.count("at equal batch") == 1
 
 
+GAP = "28.7 tok/s is 1.9 % of the 1,520 tok/s that the hardware allows"
+
+
+def test_findings_are_told_in_words_below_the_table_and_levers_share_a_sentence() -> None:
+    found = {"findings": ["structural-gap"], "structural_gap": GAP}
+    rows = [row("mtp", "reject", "hurts", **found), row("kv", "no-effect", "small", **found)]
+    rows.append(row("graphs", "adopt", "helps", findings=["structural-gap-control"], structural_gap=GAP))
+    for fmt in ("table", "md", "html"):
+        text = " ".join(render(rows, fmt, 100).split())
+        assert text.count(f"structural-gap (mtp, kv): {GAP}") == 1
+        assert text.count(f"structural-gap-control (graphs): of the control alone: {GAP}") == 1
+    assert GAP not in render(rows[:0], "table", 100)
+
+
+def test_a_missed_sign_is_told_with_both_figures() -> None:
+    values = {"predicted_effect_pct": -12.0, "effect_pct": 5.0, "ci_low_pct": 3.0, "ci_high_pct": 7.0}
+    missed = row("kv", "adopt", "helps", findings=["expected-sign-missed"], **values)
+    (text,) = words.explanations([missed])
+    assert "expects −12.0 %" in text and "+5.0 % [+3.0, +7.0]" in text and "other side of zero" in text
+    assert words.explanations([{**missed, "findings": ["drift"]}]) == []
+
+
 def test_the_share_of_the_gap_is_a_column_only_when_there_is_a_target() -> None:
     assert "of gap" not in render(ROWS, "md")
     assert "| +34 % |" in render([{**ROWS[0], "gap_closed_pct": 34.2}], "md")

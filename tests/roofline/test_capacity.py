@@ -88,3 +88,27 @@ def test_longer_contexts_hold_fewer_sequences(model: object, context: float, fac
     short, long = (capacity(model, SERVER, Layout(tp=4), length) for length in (context, context * factor))  # type: ignore[arg-type]
     assert long.max_batch <= short.max_batch
     assert long.kv_tokens == short.kv_tokens
+
+
+def test_a_context_shared_as_a_whole_sets_no_limit() -> None:
+    held = capacity(GPT, SERVER, Layout(), 1000, shared_prefix=1000)
+    assert held.max_batch is None
+    assert held.kv_tokens == capacity(GPT, SERVER, Layout(), 1000).kv_tokens
+    almost = capacity(GPT, SERVER, Layout(), 1000, shared_prefix=999)
+    assert almost.max_batch is not None and almost.max_batch > 0
+
+
+def test_a_shared_prefix_must_fit_itself() -> None:
+    held = capacity(GPT, SERVER, Layout(), 1e9, shared_prefix=1e9)
+    assert held.max_batch == 0
+
+
+def test_a_state_limits_the_batch_though_the_context_is_shared() -> None:
+    held = capacity(QWEN, SERVER, Layout(tp=4), 1000, shared_prefix=1000, **FP8)
+    assert held.max_batch == int((held.budget_bytes - 1000 * 7680) // held.fixed_bytes)
+
+
+@pytest.mark.parametrize(("context", "shared"), [(1000, 1001), (float("nan"), 0), (1000, -1)])
+def test_a_prefix_is_a_part_of_the_context(context: float, shared: float) -> None:
+    with pytest.raises(InputError, match=r"^(shared_prefix|context) is"):
+        capacity(GPT, SERVER, Layout(), context, shared_prefix=shared)

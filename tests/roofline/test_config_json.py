@@ -141,7 +141,7 @@ def test_what_is_not_understood_has_no_bound(changes: dict[str, Any], why: str) 
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(InputError, match=r"config\.json lacks hidden_size"):
+    with pytest.raises(InputError, match=r"config\.json: lacks hidden_size"):
         from_config({key: value for key, value in DENSE.items() if key != "hidden_size"})
 
 

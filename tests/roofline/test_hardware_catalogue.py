@@ -7,11 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import yaml
 
+import lab.roofline
 from lab.errors import InputError
 from lab.roofline.hardware import Hardware
-from lab.roofline.hardware_catalogue import by_nvml_name, editions, find
+from lab.roofline.hardware_catalogue import by_nvml_name, editions, find, read
 
+DATA = Path(lab.roofline.__file__).parent / "data"
+FIGURES_OF_A = "a:\n  product: A\n  source: x\n  bandwidth_gb_s: 1\n"
 # key, GB/s, BF16, FP8 and FP4 dense TFLOPS: the makers' figures
 FIGURES = [
     *(("rtx_pro_6000_server", 1597, 480, 960, 1920), ("rtx_pro_6000_ws", 1792, 503.8, 1007.6, 2015.2)),
@@ -95,26 +99,19 @@ def test_a_file_of_your_own_is_hardware_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: {product: A, bandwidth_gb_s: 1}", "a: source is required and missing"),
-        ("a: {product: A, source: x, bandwith_gb_s: 1}", "a: bandwidth_gb_s is required and missing"),
+        ("a: {product: A, bandwidth_gb_s: 1}", ":1: a.source: is required and missing"),
+        ("a:\n  product: A\n  bandwith_gb_s: 1", ":3: a.bandwith_gb_s: unknown key; did you mean 'bandwidth_gb_s'"),
+        ("a: {product: A, source: x, bandwidth_gb_s: 1}\nb: {product: B}", ": holds 2 entries"),
+        ("", ":1: expected a mapping"),
+        ("- a", ":1: expected a mapping"),
+        ("a: 3", ":1: a: expected a mapping"),
+        ("a: [", "not valid YAML"),
+        ("a: " + "[" * 5000, "nested too deeply"),
+        ("#" * 2_000_000, "has 2,000,000 bytes"),
         (
-            "a: {product: A, source: x, bandwidth_gb_s: 1, cache_mb: 3}",
-            "a: unknown key 'cache_mb'; did you mean 'cache_mib'",
+            f"{FIGURES_OF_A}  collectives: h200_sx",
+            ":5: a.collectives: nothing was measured on 'h200_sx'; did you mean 'h2",
         ),
-        ("a: {product: A, source: x, bandwidth_gb_s: fast}", "a: bandwidth_gb_s is 'fast', not a number above 0"),
-        (
-            "a: {product: A, source: x, bandwidth_gb_s: 1, cache_mib: big}",
-            "a: cache_mib is 'big', not a number above 0",
-        ),
-        ("a: {product: A, source: x, bandwidth_gb_s: 1, tflops: 3}", "a: tflops is 3, not a mapping"),
-        ("a: {product: A, source: x, bandwidth_gb_s: 0}", "a: bandwidth_gb_s is 0, not a number above 0"),
-        (
-            "a: {product: A, source: x, bandwidth_gb_s: 1}\nb: {product: B, source: x, bandwidth_gb_s: 1}",
-            "holds 2 entries",
-        ),
-        ("- a", "expected a mapping"),
-        ("a: 3", "a: expected a mapping"),
-        ("a: [", "cannot be read"),
         (None, "no such file"),
     ],
 )
@@ -122,9 +119,25 @@ def test_a_wrong_file_is_named_with_its_field(tmp_path: Path, text: str | None, 
     path = tmp_path / "mine.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(InputError) as error:
         find(str(path))
-    assert str(path) in str(error.value)
+    assert str(error.value).startswith(f"{path}:") and message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_is_no_hardware_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").mkdir()
+    with pytest.raises(InputError, match=r"mine\.yaml: a folder"):
+        find(str(tmp_path / "mine.yaml"))
+
+
+def test_the_devices_whose_collectives_were_measured_may_stand_in(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{FIGURES_OF_A}  collectives: h200_sxm\n")
+    assert find(str(path)).collectives == "h200_sxm"
+    measured = yaml.safe_load((DATA / "collectives.yaml").read_text())
+    tables = {table["hardware"] for operation in ("all_reduce", "all_to_all") for table in measured[operation]}
+    assert {hardware.collectives for hardware in read(DATA / "hardware.yaml").values()} - {None} == tables
 
 
 @pytest.mark.parametrize(

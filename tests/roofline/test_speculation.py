@@ -36,6 +36,13 @@ def test_a_rate_is_a_share(rate: float) -> None:
         tokens_per_step_marginal([rate])
 
 
+def test_no_position_is_accepted_oftener_than_the_one_before_it() -> None:
+    with pytest.raises(InputError, match=r"^acceptance rises from 0\.5 to 0\.9 at position 2; give the share of all"):
+        tokens_per_step_marginal([0.5, 0.9])
+    assert tokens_per_step_marginal([0.5, 0.5, 0.0]) == 2
+    assert tokens_per_step_conditional([0.5, 0.9]) == pytest.approx(1.95)
+
+
 @pytest.mark.parametrize(("draft_tokens", "needed"), [(3, 2.45), (7, 2.89)])
 def test_more_drafts_must_be_accepted_at_a_larger_batch(draft_tokens: int, needed: float) -> None:
     at = break_even_tokens_per_step(V4, SERVER, Layout(tp=4), 16, 1000, draft_tokens=draft_tokens)

@@ -183,9 +183,9 @@ def test_every_architecture_gets_slower_with_batch_and_context(deployment, batch
 def test_an_array_is_bounded_as_its_numbers(deployment, points, routing, shared, drafts):
     model, tp = deployment
     inputs = {"routing": routing, "shared_prefix": shared, "draft_tokens": drafts, "fixed_ms_per_layer": 0.1}
-    batch, context = (np.array(column) for column in zip(*points, strict=True))
+    batch, context = (np.array(column) for column in zip(*((b, 500 + c) for b, c in points), strict=True))
     together = bound(model, ROOMY, Layout(tp=tp), batch, context, **inputs)
-    for index, point in enumerate(points):
+    for index, point in enumerate(zip(batch, context, strict=True)):
         one = bound(model, ROOMY, Layout(tp=tp), *point, **inputs)
         for name in ("bound_tok_s", "bound_memory_tok_s", "bound_hard_tok_s", "step_ms", "expected_tok_s"):
             assert getattr(together, name)[index] == pytest.approx(getattr(one, name), rel=1e-9, nan_ok=True)
@@ -300,3 +300,23 @@ def test_a_prefix_and_drafts_are_never_negative():
     for inputs in ({"shared_prefix": -1.0}, {"draft_tokens": -1}):
         with pytest.raises(InputError, match=f"^{next(iter(inputs))} is -1"):
             bound(SMOLLM2, MACHINE, ONE, 1, 10, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("context", "shared", "words"),
+    [
+        (1000, 1001, "shared_prefix is 1001 tokens, more than the 1000 of the context"),
+        (np.array([2000.0, 1000.0]), 1500, "shared_prefix is 1500 tokens, more than the 1000 of the context"),
+        (float("nan"), 0, "^context is nan"),
+        (-1, None, "^context is -1"),
+        (1000, float("inf"), "^shared_prefix is inf"),
+    ],
+)
+def test_a_prefix_is_a_part_of_the_context(context, shared, words):
+    with pytest.raises(InputError, match=words) as caught:
+        bound(SMOLLM2, MACHINE, ONE, 1, context, shared_prefix=shared)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_whole_context_may_be_shared():
+    assert bound(SMOLLM2, MACHINE, ONE, 2, 1000, shared_prefix=1000).bound_tok_s > 0

@@ -18,7 +18,7 @@ import httptools
 from lab.engines._llamacpp_facts import LlamaCppServer
 from lab.engines._sglang_reader import SglangServer
 from lab.engines._vllm_reader import VllmServer
-from lab.engines.base import Sample, Server
+from lab.engines.server import Sample, Server
 from lab.simulator.dialects import dialect_of
 from lab.simulator.server import SimulatedServer, listen
 from lab.simulator.service import Service

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from lab.errors import InputError
+from lab.files import typed_path
 from lab.load.kinds.base import Item
 
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
@@ -120,8 +121,8 @@ _READERS = {"messages": _messages, "conversations": _conversation, "prompt": _te
 
 
 def resolve(folder: Path, path: str) -> Path:
-    """A path of the campaign file, relative to its folder."""
-    return folder / Path(path).expanduser()
+    """A path of the campaign file, relative to its folder; raises InputError as `typed_path`."""
+    return typed_path(folder / typed_path(path))
 
 
 def read(path: Path) -> list[Line]:
