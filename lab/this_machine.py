@@ -14,7 +14,7 @@ from lab.roofline.hardware_catalogue import by_nvml_name
 
 
 def hardware_here(gpus: Gpus) -> Hardware:
-    """The catalogue's entry of these GPUs; without any, the memory bandwidth of the processors, measured (3 s).
+    """The catalogue's entry of these GPUs; without any, the processors, measured (4 s).
 
     Raises InputError for GPUs that the catalogue does not know, or of several kinds.
     """

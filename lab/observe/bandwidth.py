@@ -1,4 +1,4 @@
-"""The memory bandwidth of this machine, measured.
+"""This machine as the roofline sees it, measured: its memory bandwidth above all.
 
 Without it, the bound of a machine that stands in no catalogue would rest on a data sheet, and a virtual
 machine reaches a fraction of what its processor's data sheet says.
@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab.observe.arithmetic import fp32_flops_s
 from lab.roofline.hardware import Hardware, KernelFigure
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
 def probe(seconds: float = PROBE_SECONDS) -> Hardware:
-    """Measure the memory bandwidth of the processors this process may use; under 3 s and at most 1 GiB.
+    """Measure memory bandwidth and FP32 arithmetic of the processors this process may use; under 4 s, at most 1 GiB.
 
     Bytes are counted as in STREAM, what the loop asks for: read 8 per element, copy 16, triad 24. The extra
     read that some processors make before a store (write-allocate) is not counted, so copy and triad can
@@ -61,6 +62,7 @@ def probe(seconds: float = PROBE_SECONDS) -> Hardware:
         cache_bytes=cache_bytes,
         array_bytes=elements * 8,
         kernels=kernels,
+        peak_flops_s={"fp32": fp32_flops_s()},
     )
 
 

@@ -60,7 +60,7 @@ def roof(
     axes.plot([left, end], [left * bandwidth_bytes_s, end * bandwidth_bytes_s], color=picture.BLACK, label=slope)
     for (name, ridge), dashes in zip(ridges.items(), ("--", "-.", ":"), strict=False):
         peak = ridge * bandwidth_bytes_s
-        label = f"{name} peak {peak / 1e12:,.0f} TFLOP/s, from {ridge:,.0f} FLOP/byte"
+        label = f"{name} peak {_three(peak / 1e12)} TFLOP/s, from {_three(ridge)} FLOP/byte"
         axes.plot([ridge, right], [peak, peak], dashes, color=picture.GREY, marker="|", markevery=[0], label=label)
     if not ridges:
         axes.plot([], [], " ", label="arithmetic peaks of this device are not known: the slope alone")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.observe.bandwidth import MIB, last_level_cache_bytes, probe
+from lab.roofline.hardware import PRECISIONS
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,12 @@ def test_the_bandwidth_is_the_best_of_all_kernels_and_thread_counts(measured):
 
 def test_the_figure_is_that_of_a_memory(measured):
     assert 1e8 < measured.memory_bandwidth_bytes_s < 1e13
+
+
+def test_the_arithmetic_is_that_of_a_processor_and_bounds_nothing(measured):
+    assert measured.peak_flops_s.keys() == {"fp32"}
+    assert 1e8 < measured.peak_flops_s["fp32"] < 1e15
+    assert [measured.peak(precision) for precision in PRECISIONS] == [None] * len(PRECISIONS)
 
 
 def test_arrays_lie_beyond_the_cache_or_the_source_says_so(measured):

@@ -117,9 +117,14 @@ def test_the_roof_has_a_slope_and_a_ridge_for_each_known_peak() -> None:
     assert legend(figure)[1:4] == [
         "bf16 peak 480 TFLOP/s, from 301 FLOP/byte",
         "fp8 peak 960 TFLOP/s, from 601 FLOP/byte",
-        "fp4 peak 1,920 TFLOP/s, from 1,202 FLOP/byte",
+        "fp4 peak 1,920 TFLOP/s, from 1,200 FLOP/byte",
     ]
     assert slope.get_xdata()[-1] == pytest.approx(1920e12 / BANDWIDTH)
+
+
+def test_the_peak_of_a_processor_keeps_its_digits() -> None:
+    figure = roofline_plots.roof(UNDER_ROOF, 20e9, {"fp32": 0.0915e12}, "a processor")
+    assert "fp32 peak 0.0915 TFLOP/s, from 4.58 FLOP/byte" in legend(figure)
 
 
 def test_without_known_peaks_the_slope_stands_alone_and_the_picture_says_so() -> None:
