@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,24 +14,40 @@ from tests.builders import StubEngine
 
 ALONE = ("test_check.py", "load", "engines/test_llamacpp_live.py", "live", "golden")
 """Tests whose figures a busy neighbour moves: one worker runs them, one after the other and in this order."""
-TOGETHER = ("tracking",)
-"""Tests that share a server each."""
+TOGETHER = ("tracking", "engines", "hosts")
+"""Folders whose tests share a server, or count processes by the same marks: each on one worker."""
+
+
+def _rank(nodeid: str) -> int:
+    """The place in ALONE of a test, its length for one that is not there."""
+    place = nodeid.removeprefix("tests/")
+    return next((number for number, name in enumerate(ALONE) if place.startswith(name)), len(ALONE))
+
+
+def _unit(nodeid: str) -> str:
+    """What one worker runs as a whole: the tests that measure, a folder of TOGETHER, or a file."""
+    if _rank(nodeid) < len(ALONE):
+        return "alone"
+    path = nodeid.partition("::")[0]
+    folder = path.removeprefix("tests/").partition("/")[0]
+    return folder if folder in TOGETHER else path
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that measure come first and stay on one worker; the others are spread over what is left."""
-    here = Path(__file__).parent
+    """Tests that measure come in the order of ALONE."""
+    items.sort(key=lambda item: _rank(item.nodeid))
 
-    def rank(item: pytest.Item) -> int:
-        place = item.path.relative_to(here).as_posix()
-        return next((number for number, name in enumerate(ALONE) if place.startswith(name)), len(ALONE))
 
-    items.sort(key=rank)
-    for item in items:
-        folder = item.path.relative_to(here).parts[0]
-        group = "alone" if rank(item) < len(ALONE) else folder if folder in TOGETHER else None
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread units over the workers, the largest first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _unit(nodeid)
+
+    return ByUnit(config, log)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import yaml
 
 from lab.campaign import PROJECT
 from lab.hosts import marked_processes
-from lab.requantize import requantize
 from lab.runs import Run
 from tests.live.shallow import cut
 
@@ -104,14 +103,6 @@ def shallow(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small real model cut to a few layers."""
     path = tmp_path_factory.mktemp("shallow") / "shallow-q4_1.gguf"
     cut(checkpoint, path)
-    return path
-
-
-@pytest.fixture(scope="session")
-def shallow_q4_0(shallow: Path) -> Path:
-    """The cut model in another tensor format."""
-    path = shallow.with_name("shallow-q4_0.gguf")
-    requantize(shallow, path, "Q4_0")
     return path
 
 

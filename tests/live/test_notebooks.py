@@ -23,6 +23,7 @@ LEVERS = {
     "cuda_graphs": {},
     "expert_parallel": {},
     "mtp": {"method": "ngram"},
+    "nvfp4_checkpoint": {"checkpoint": "smollm2-135m-q4_0"},
     "kv_cache_dtype": {"dtype": "q8_0"},
     "fewer_slots": {"custom": {"title": "Half the slots", "treatment": {"flags": {"n_parallel": 2}}}},
 }
@@ -39,6 +40,11 @@ BY_DEFAULT = ("01_autotune", "04_expert_parallel", "09_custom")
 CHAT = {"chat": {"kind": "chat", "output_tokens": 16, "concurrency": [4]}}
 """Real text, long enough that speculation drafts, and that a client which a search starves for moments stays valid."""
 WINDOW = {"warmup_seconds": 0.3, "seconds": 2, "min_steady_seconds": 1}
+WHOLE: dict[str, Any] = {
+    "model": {"name": "SmolLM2-135M-Instruct", "checkpoint": "smollm2-135m-q4_1"},
+    "window": {**WINDOW, "seconds": 4},
+}
+"""For `soak`: a model that answers sense, so that drafts fire, in windows that hold as many of its answers."""
 
 
 def execute(lab, notebook: str, path: Path, **parameters: Any) -> nbformat.NotebookNode:
@@ -64,12 +70,6 @@ def test_notebooks_of_levers_differ_in_nothing_but_their_lever_and_its_parameter
     assert len(codes) == 1
 
 
-@pytest.fixture(scope="module")
-def levers(shallow_q4_0: Path) -> dict[str, Any]:
-    """The levers of a campaign file, the checkpoint in another format among them."""
-    return {**LEVERS, "nvfp4_checkpoint": {"checkpoint": str(shallow_q4_0)}}
-
-
 def by_hand(levers: dict[str, str]) -> list[Any]:
     return [
         pytest.param(notebook, lever, id=notebook, marks=[] if notebook in BY_DEFAULT else [pytest.mark.soak])
@@ -78,8 +78,9 @@ def by_hand(levers: dict[str, str]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("notebook", "lever"), by_hand(MEASURED))
-def test_a_lever_notebook_measures_a_block_of_its_own(lab, levers, notebook, lever):
-    path = lab.campaign(levers=levers, window=WINDOW, workloads=CHAT if lever in ("autotune", "mtp") else lab.brief)
+def test_a_lever_notebook_measures_a_block_of_its_own(lab, notebook, lever):
+    served = {"window": WINDOW} if notebook in BY_DEFAULT else WHOLE
+    path = lab.campaign(levers=LEVERS, workloads=CHAT if lever in ("autotune", "mtp") else lab.brief, **served)
     document = execute(lab, notebook, path)
     run = lab.latest()
     launches = [launch for launch in run.launches() if launch.role != SEARCH]
@@ -95,13 +96,13 @@ def test_a_lever_notebook_measures_a_block_of_its_own(lab, levers, notebook, lev
 
 
 @pytest.fixture(scope="module")
-def shared_pass(shared_lab, levers):
+def shared_pass(shared_lab):
     """One pass whose treatments share its controls, step by step as the runner goes; then each notebook as shown."""
     path = shared_lab.campaign(
-        levers=levers,
-        window=WINDOW,
+        levers=LEVERS,
         workloads={"chat": {**CHAT["chat"], "concurrency": [2]}},
         rule={"workload": "chat", "concurrency": 2, "passes": {"min": 1, "max": 1}},
+        **WHOLE,
     )
     run = create_run(prepare(Campaign.load(path), list(SHARING.values()), 1), shared_lab.results, "campaign")
     folder = str(run.path)
@@ -116,6 +117,7 @@ def shared_pass(shared_lab, levers):
         return shared_lab, dict(zip(SHARING, shown, strict=True))
 
 
+@pytest.mark.soak
 def test_a_lever_notebook_measures_its_part_of_a_pass(shared_pass):
     lab, _ = shared_pass
     launches = lab.latest().launches()
@@ -125,6 +127,7 @@ def test_a_lever_notebook_measures_its_part_of_a_pass(shared_pass):
     assert all(launch.ok for launch in launches)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("notebook", SHARING)
 def test_a_lever_notebook_proves_shows_and_judges_its_lever(shared_pass, notebook):
     lab, documents = shared_pass
