@@ -39,8 +39,8 @@ class Hardware:
     array_bytes              size of each probe array; None for a catalogue entry
     kernels                  every figure of the probe; empty for a catalogue entry
     memory_bytes             memory that the driver shows, else the label; None if unknown
-    peak_flops_s             dense tensor peaks by precision (bf16, fp8, fp4), FLOP/s; of a probe fp32, which is drawn and
-                             bounds nothing; empty if unknown
+    peak_flops_s             dense tensor peaks by precision (bf16, fp8, fp4), FLOP/s; of a probe fp32, which is drawn
+                             and bounds nothing; empty if unknown
     link                     how devices of one node are joined: nvlink, pcie or xgmi; None if unknown
     link_bytes_s             bytes per second of that link, one direction, per device; None if unknown
     joined                   most devices that the link joins; None if unknown
