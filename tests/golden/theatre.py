@@ -14,7 +14,7 @@ from tests.golden.scenario import Scenario
 from tests.golden.stage import Play, Played, play
 
 STAGES = 1
-"""Scenes at once on two cores: a server and its client take both for moments, and more would make the machine's own noise
+"""Scenes at once on two cores: a server and its client take both for moments; more would make the noise of the machine
 the subject."""
 FIRES, SILENT = "fires", "silent"
 
