@@ -130,9 +130,14 @@ def typed_path(text: Path | str) -> Path:
     return path
 
 
+def printable(text: str) -> str:
+    """The text with what cannot be printed escaped, so that a message stays one line."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 def quoted(text: str) -> str:
     """A word for a message, in quotes: what cannot be printed is escaped, and of a long one the beginning is shown."""
-    plain = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:SHOWN_LETTERS])
+    plain = printable(text[:SHOWN_LETTERS])
     return f"'{plain}'" if len(text) <= SHOWN_LETTERS else f"'{plain}…' ({len(text)} characters)"
 
 

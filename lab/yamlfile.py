@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from lab.errors import InputError
-from lab.files import SHOWN_LETTERS, quoted, suggest
+from lab.files import SHOWN_LETTERS, printable, quoted, suggest
 
 Location = tuple[str | int, ...]
 ModelType = TypeVar("ModelType", bound=BaseModel)
@@ -43,7 +43,7 @@ class Document:
         known = location
         while known and known not in self.lines:
             known = known[:-1]
-        dotted = ".".join(_printable(_short(str(part))) for part in location)
+        dotted = ".".join(printable(_short(str(part))) for part in location)
         where = f"{self.path}:{self.lines.get(known, 1)}"
         return InputError(f"{where}: {dotted}: {message}" if dotted else f"{where}: {message}")
 
@@ -171,10 +171,6 @@ def _explain(problem: Any, model: type[BaseModel]) -> str:
 
 def _short(text: str, most: int = SHOWN_LETTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _known_keys(model: type[BaseModel], location: Location) -> list[str]:
