@@ -5,6 +5,7 @@ Without it a checkpoint lever needs a second download whose weights may differ i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def requantize(source: Path, target: Path, tensor_format: str) -> None:
         raise LabError(f"{source}: cannot be read as GGUF ({error})") from error
     kind = GGMLQuantizationType[tensor_format]
     writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
-    _copy_keys(reader, writer, LlamaFileType[f"MOSTLY_{tensor_format}"])
+    copy_keys(reader, writer, {"general.file_type": int(LlamaFileType[f"MOSTLY_{tensor_format}"])})
     total = sum(tensor.n_elements for tensor in reader.tensors)
     with tqdm(total=total, unit=" weights", unit_scale=True, desc=target.name, disable=None) as progress:
         for tensor in reader.tensors:
@@ -49,13 +50,12 @@ def requantize(source: Path, target: Path, tensor_format: str) -> None:
     writer.close()
 
 
-def _copy_keys(reader: Any, writer: Any, file_type: Any) -> None:
-    """All metadata in its order, with the new file type; the writer makes the rest itself."""
+def copy_keys(reader: Any, writer: Any, changed: Mapping[str, Any]) -> None:
+    """All metadata in its order and its types, with other values for the `changed` keys; the writer makes the rest."""
     from gguf import GGUFValueType
 
     for name, entry in reader.fields.items():
-        if name == "general.file_type":
-            writer.add_file_type(file_type)
-        elif not name.startswith("GGUF.") and name != "general.architecture":
+        if not name.startswith("GGUF.") and name != "general.architecture":
             element = entry.types[-1] if entry.types[0] == GGUFValueType.ARRAY else None
-            writer.add_key_value(name, entry.contents(), entry.types[0], element)
+            value = changed[name] if name in changed else entry.contents()
+            writer.add_key_value(name, value, entry.types[0], element)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf import GGUFReader, GGUFWriter
+
+from lab.requantize import copy_keys
 
 LAYERS = 4
 
@@ -20,12 +22,7 @@ def cut(source: Path, target: Path, layers: int = LAYERS) -> None:
     reader = GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = GGUFWriter(target, architecture)
-    for name, entry in reader.fields.items():
-        if name.startswith("GGUF.") or name == "general.architecture":
-            continue
-        element = entry.types[-1] if entry.types[0] == GGUFValueType.ARRAY else None
-        value = layers if name == f"{architecture}.block_count" else entry.contents()
-        writer.add_key_value(name, value, entry.types[0], element)
+    copy_keys(reader, writer, {f"{architecture}.block_count": layers})
     for tensor in reader.tensors:
         block, _, rest = tensor.name.removeprefix("blk.").partition(".")
         if not (rest and block.isdecimal() and int(block) >= layers):
