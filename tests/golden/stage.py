@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import yaml
@@ -45,8 +44,6 @@ WINDOW: dict[str, float] = {"warmup_seconds": 6, "seconds": 40, "min_steady_seco
 LIMITS: dict[str, float] = {"start_seconds": 300, "stall_seconds": 60, "drain_seconds": 60}
 MACHINE_CODES = {"machine-shared"}
 """What only says how busy the machine of the tests was: true, and no part of a scenario."""
-_JUDGING = Lock()
-"""`judge` keeps its last judgement for the next caller, which is of no use to several at once."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,6 @@ class Play:
     judged: str | None = None
     accuracy_items: int = 0
     hardware: Hardware | None = None
-
-    @property
-    def alone(self) -> bool:
-        """Whether it changes this process, so that nothing else may be measured meanwhile."""
-        return self.client is not nullcontext
 
     @property
     def launches(self) -> Sequence[str]:
@@ -160,8 +152,7 @@ def _lever(prepared: Prepared) -> Any:
 
 
 def _outcome(scene: Play, run: Run) -> Played:
-    with _JUDGING:
-        judgement = judge(run)
+    judgement = judge(run)
     name = scene.judged or (CONTROL if scene.treatment is None else TREATED)
     everywhere = [(entry.trial.launch.arm, code) for entry in judgement.audited for code in entry.codes]
     everywhere += [(launch.arm, code) for launch in run.launches() for code in judgement.launch_codes[launch.id]]
