@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 
 from lab.engines import _failure_texts
+from lab.engines._colours import without_colours
 from lab.engines.base import Failure
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(r"^(?:\([^)]*\)\s*)?\[[\d\-:., ]+(?:\s+[A-Z_]+\d+)*\s*\]\s+")
 _BLOCK = re.compile(r"hit an exception|Traceback \(most recent call last\)|Exception in (?:thread|callback)")
 _ERROR = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)(?:: .*)?$")
@@ -26,7 +26,7 @@ _NATIVE = re.compile(r"^Fatal Python error: ")
 
 def failure(log: str, code: int | None) -> Failure:
     """Why the server ended, from its log and its exit code."""
-    lines = [_HEAD.sub("", _ANSI.sub("", raw)).rstrip() for raw in log.splitlines()]
+    lines = [_HEAD.sub("", without_colours(raw)).rstrip() for raw in log.splitlines()]
     causes = list(dict.fromkeys(_causes(lines)))
     detail = "\n".join(causes) or "\n".join(log.splitlines()[-5:])
     if causes:

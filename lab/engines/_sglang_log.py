@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+from lab.engines._colours import without_colours
+
 _HEAD = re.compile(
     r"^(?:\(([^)]*)\)\s*)?\[((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)((?:\s+[A-Z_]+\d+)*)\s*\]\s+(.*)$"
 )
@@ -54,7 +55,7 @@ def lines(log: str) -> list[Line]:
     """The complete lines with a time stamp; access lines, tracebacks and what is just being written are left out."""
     parsed = []
     for raw in log[: log.rfind("\n") + 1].splitlines():
-        head = _HEAD.match(_ANSI.sub("", raw))
+        head = _HEAD.match(without_colours(raw))
         if head:
             parsed.append(Line(head[2], tuple(head[3].split()), head[4]))
     return parsed

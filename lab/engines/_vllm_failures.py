@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 
 from lab.engines import _failure_texts
+from lab.engines._colours import without_colours
 from lab.engines.base import Failure
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX = re.compile(r"^\((?P<process>\S+) pid=\d+\) (?:[A-Z]+ \d\d-\d\d [\d:]{8} \[[\w.]+:\d+\] )?(?P<message>.*)$")
 _CRASH = re.compile(r"Segfault encountered|Worker proc \S+ died unexpectedly \(exit code: -\d+\)")
 _DIED = re.compile(r"(Worker proc \S+ died unexpectedly \(exit code: (-\d+)\))")
@@ -32,7 +32,7 @@ _WORDS_OF_PYDANTIC = re.compile(r"^(.*?) \[type=\w+, input_value=.*$")
 
 def failure(log: str, code: int | None) -> Failure:
     """Why the server ended, from its log and its exit code."""
-    lines = [_split(_ANSI.sub("", raw)) for raw in log.splitlines()]
+    lines = [_split(without_colours(raw)) for raw in log.splitlines()]
     causes = _causes(lines)
     detail = "\n".join(dict.fromkeys(causes)) or "\n".join(log.splitlines()[-5:])
     if crash := _crash(lines):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+from lab.engines._colours import without_colours
+
 _PREFIX = re.compile(
     r"^\((?P<process>\S+) pid=\d+\) (?P<level>[A-Z]+) (?P<time>\d\d-\d\d [\d:]{8}) \[[\w.]+:\d+\] (?P<message>.*)$"
 )
@@ -44,7 +45,7 @@ class KvSize:
 
 def lines(log: str) -> list[Line]:
     """The complete lines with a process prefix, without colours; access lines and tracebacks are left out."""
-    found = (_PREFIX.match(_ANSI.sub("", raw)) for raw in log[: log.rfind("\n") + 1].splitlines())
+    found = (_PREFIX.match(without_colours(raw)) for raw in log[: log.rfind("\n") + 1].splitlines())
     return [Line(one["process"], one["level"], one["time"], one["message"]) for one in found if one]
 
 
